@@ -1,0 +1,45 @@
+//! Devices by name. Nothing in the library uses a default device: it would become the GPU by itself.
+
+use burn::tensor::Device;
+
+use crate::Error;
+
+/// The CPU, with our own kernels.
+#[must_use]
+pub fn cpu() -> Device {
+    Device::flex()
+}
+
+/// The device that a user names: `cpu`, `wgpu` or `cuda`.
+///
+/// # Errors
+/// When the name is unknown or this build was made without that device.
+pub fn by_name(name: &str) -> Result<Device, Error> {
+    let unavailable = |reason: &str| Err(Error::Device { name: name.into(), reason: reason.into() });
+    match name {
+        "cpu" => Ok(cpu()),
+        #[cfg(feature = "wgpu")]
+        "wgpu" => Ok(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
+        #[cfg(feature = "cuda")]
+        "cuda" => Ok(Device::cuda(0)),
+        "wgpu" | "cuda" => unavailable(&format!("this binary was built without it; build with `--features {name}`")),
+        _ => unavailable("unknown; known devices are cpu, wgpu, cuda"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_device_is_named_in_the_error() {
+        let error = by_name("tpu").unwrap_err().to_string();
+        assert!(error.contains("`tpu`") && error.contains("cpu, wgpu, cuda"), "{error}");
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    #[test]
+    fn a_device_left_out_of_the_build_says_how_to_get_it() {
+        assert!(by_name("cuda").unwrap_err().to_string().contains("--features cuda"));
+    }
+}

@@ -1,0 +1,23 @@
+//! What can go wrong with input from the world, each error naming the thing at fault.
+
+/// An error of the library. Wrong shapes inside a model are bugs and panic instead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A field of a configuration cannot work.
+    #[error("`{field}`: {reason}")]
+    Config { field: &'static str, reason: String },
+
+    /// A device was asked for that this build or this machine does not have.
+    #[error("device `{name}`: {reason}")]
+    Device { name: String, reason: String },
+
+    /// A name was asked of a trace that recorded something else.
+    #[error("nothing was recorded under `{name}`; recorded: {known}")]
+    NotRecorded { name: String, known: String },
+}
+
+impl Error {
+    pub(crate) fn config(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::Config { field, reason: reason.into() }
+    }
+}

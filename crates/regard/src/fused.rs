@@ -1,0 +1,138 @@
+//! The bridge between Burn and `regard-kernels`: a kernel on plain slices becomes one differentiable
+//! operation of the CPU device. Other devices run the operator's plain Burn path instead.
+
+use burn::backend::autodiff::{
+    Autodiff,
+    checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
+    grads::Gradients,
+    ops::{Backward, Ops, OpsKind},
+};
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::{
+    BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex, TensorMetadata,
+    tensor::FloatTensor,
+};
+use burn::tensor::{DType, Tensor, TensorData};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+type Tracked = FloatTensor<Autodiff<Flex>>;
+
+/// A differentiable function of `N` contiguous f32 arrays.
+pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
+    /// The output, and whatever the backward pass wants kept.
+    fn forward(&self, inputs: [&[f32]; N]) -> (Vec<f32>, Vec<f32>);
+
+    /// One gradient for each input.
+    fn backward(&self, inputs: [&[f32]; N], kept: Kept, grad: &[f32]) -> [Vec<f32>; N];
+}
+
+/// What the forward pass left for the backward pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept<'a> {
+    pub out: &'a [f32],
+    pub extra: &'a [f32],
+}
+
+/// Whether the kernels can take this tensor: f32 on the CPU device.
+pub(crate) fn runs_on<const D: usize>(tensor: &Tensor<D>) -> bool {
+    fn is_flex(kind: &DispatchTensorKind) -> bool {
+        match kind {
+            DispatchTensorKind::Flex(_) => true,
+            DispatchTensorKind::Autodiff(inner) => is_flex(inner),
+            #[allow(unreachable_patterns)] // other devices are cargo features
+            _ => false,
+        }
+    }
+    tensor.dtype() == DType::F32 && is_flex(&tensor.clone().into_dispatch().kind)
+}
+
+/// Applies a kernel to tensors for which [`runs_on`] holds.
+pub(crate) fn apply<const N: usize, const D: usize>(
+    kernel: impl Kernel<N>,
+    inputs: [DispatchTensor; N],
+    shape: [usize; D],
+) -> Tensor<D> {
+    let context = inputs.iter().fold(DispatchAutodiffContext::Disabled, |all, input| all.merge(input.autodiff));
+    let kind = if context == DispatchAutodiffContext::Disabled {
+        let inputs = inputs.map(|input| contiguous(untracked(input.kind)));
+        let (out, _) = kernel.forward(inputs.each_ref().map(slice));
+        DispatchTensorKind::Flex(BackendTensor::Float(tensor(out, shape.to_vec())))
+    } else {
+        let out = differentiable(kernel, inputs.map(|input| tracked(input.kind)), shape.to_vec());
+        DispatchTensorKind::Autodiff(Box::new(DispatchTensorKind::Flex(BackendTensor::Autodiff(out))))
+    };
+    Tensor::from_dispatch(DispatchTensor { kind, autodiff: context })
+}
+
+fn differentiable<const N: usize, K: Kernel<N>>(kernel: K, inputs: [Tracked; N], shape: Vec<usize>) -> Tracked {
+    let nodes = inputs.each_ref().map(Tracked::node);
+    let inputs = inputs.map(|input| contiguous(input.into_primitive()));
+    let (out, extra) = kernel.forward(inputs.each_ref().map(slice));
+    let out = tensor(out, shape);
+    match (Step { kernel }).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => {
+            let state = State { inputs, out: out.clone(), extra: Arc::new(extra) };
+            prep.finish(state, out)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    }
+}
+
+#[derive(Debug)]
+struct Step<K> {
+    kernel: K,
+}
+
+#[derive(Clone, Debug)]
+struct State<const N: usize> {
+    inputs: [FlexTensor; N],
+    out: FlexTensor,
+    extra: Arc<Vec<f32>>,
+}
+
+impl<const N: usize, K: Kernel<N>> Backward<Flex, N> for Step<K> {
+    type State = State<N>;
+
+    fn backward(self, ops: Ops<State<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = contiguous(grads.consume::<Flex>(&ops.node));
+        let State { inputs, out, extra } = ops.state;
+        let kept = Kept { out: slice(&out), extra: &extra };
+        let input_grads = self.kernel.backward(inputs.each_ref().map(slice), kept, slice(&grad));
+        for ((node, input), grad) in ops.parents.into_iter().zip(&inputs).zip(input_grads) {
+            if let Some(node) = node {
+                grads.register::<Flex>(node.id, tensor(grad, input.shape().to_vec()));
+            }
+        }
+    }
+}
+
+fn tracked(kind: DispatchTensorKind) -> Tracked {
+    match kind {
+        DispatchTensorKind::Autodiff(inner) => match *inner {
+            DispatchTensorKind::Flex(tensor) => tensor.autodiff(),
+            other => panic!("a fused kernel needs a tensor of the cpu device, got one on {:?}", other.device()),
+        },
+        constant => Tracked::new(untracked(constant)),
+    }
+}
+
+fn untracked(kind: DispatchTensorKind) -> FlexTensor {
+    match kind {
+        DispatchTensorKind::Flex(tensor) => tensor.float(),
+        other => panic!("a fused kernel needs a tensor of the cpu device, got one on {:?}", other.device()),
+    }
+}
+
+fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    if tensor.as_slice::<f32>().is_some() { tensor } else { tensor.to_contiguous() }
+}
+
+fn slice(tensor: &FlexTensor) -> &[f32] {
+    tensor.as_slice().expect("made contiguous before, and `runs_on` checked for f32")
+}
+
+fn tensor(values: Vec<f32>, shape: Vec<usize>) -> FlexTensor {
+    debug_assert_eq!(values.len(), shape.iter().product::<usize>());
+    FlexTensor::from_data(TensorData::new(values, shape))
+}

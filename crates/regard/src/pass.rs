@@ -1,0 +1,157 @@
+//! One forward pass: who listens, and what was recorded.
+//!
+//! Fused kernels never form the attention weights, so nothing could hook onto them. Every operator
+//! therefore gets a [`Pass`]: when nobody listens it runs fused; when somebody does, it runs the
+//! path that forms the weights and hands them over under a dotted name that equals the parameter
+//! path of the layer, such as `blocks.3.attn.weights`.
+
+use burn::backend::{DispatchTensor, TensorMetadata};
+use burn::tensor::Tensor;
+use std::fmt::Display;
+
+use crate::Error;
+
+/// A forward pass on its way through a model.
+#[derive(Debug, Default)]
+pub struct Pass {
+    path: Vec<String>,
+    listener: Listener,
+    trace: Trace,
+}
+
+#[derive(Debug, Default)]
+enum Listener {
+    #[default]
+    Nobody,
+    Everything,
+    Names(Vec<String>),
+}
+
+impl Pass {
+    /// A pass that records nothing: every operator runs its fused path.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self::default()
+    }
+
+    /// A pass that records everything that operators offer.
+    #[must_use]
+    pub fn recording() -> Self {
+        Self { listener: Listener::Everything, ..Self::default() }
+    }
+
+    /// A pass that records these full names only, such as `blocks.3.attn.weights`.
+    #[must_use]
+    pub fn recording_only<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
+        let names = names.into_iter().map(Into::into).collect();
+        Self { listener: Listener::Names(names), ..Self::default() }
+    }
+
+    /// Runs a part of the model; what it records is named below `part`.
+    pub fn within<T>(&mut self, part: impl Display, run: impl FnOnce(&mut Self) -> T) -> T {
+        self.path.push(part.to_string());
+        let result = run(self);
+        self.path.pop();
+        result
+    }
+
+    /// Whether somebody wants `name` at this place of the model.
+    #[must_use]
+    pub fn listens(&self, name: &str) -> bool {
+        match &self.listener {
+            Listener::Nobody => false,
+            Listener::Everything => true,
+            Listener::Names(names) => names.contains(&self.full_name(name)),
+        }
+    }
+
+    /// Hands a tensor over; free when nobody listens.
+    pub fn record<const D: usize>(&mut self, name: &str, tensor: &Tensor<D>) {
+        if self.listens(name) {
+            self.trace.entries.push((self.full_name(name), tensor.clone().into_dispatch()));
+        }
+    }
+
+    /// What was recorded, in the order of the forward pass.
+    #[must_use]
+    pub fn into_trace(self) -> Trace {
+        self.trace
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        let mut full = self.path.join(".");
+        if !full.is_empty() {
+            full.push('.');
+        }
+        full + name
+    }
+}
+
+/// The tensors that a forward pass recorded, by dotted name.
+#[derive(Debug, Default)]
+pub struct Trace {
+    entries: Vec<(String, DispatchTensor)>,
+}
+
+impl Trace {
+    /// Every recorded name, in the order of the forward pass.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The tensor recorded under `name`.
+    ///
+    /// # Errors
+    /// When nothing of that name and rank was recorded; the error lists what was.
+    pub fn get<const D: usize>(&self, name: &str) -> Result<Tensor<D>, Error> {
+        self.entries
+            .iter()
+            .find(|(known, tensor)| known == name && tensor.shape().num_dims() == D)
+            .map(|(_, tensor)| Tensor::from_dispatch(tensor.clone()))
+            .ok_or_else(|| Error::NotRecorded { name: format!("{name} of rank {D}"), known: self.to_string() })
+    }
+}
+
+impl Display for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, (name, tensor)) in self.entries.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{name} {:?}", tensor.shape().to_vec())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+
+    fn run(mut pass: Pass) -> Trace {
+        let tensor = Tensor::<1>::ones([2], &device::cpu());
+        pass.within("blocks.3", |pass| pass.within("attn", |pass| pass.record("weights", &tensor)));
+        pass.record("logits", &tensor);
+        pass.into_trace()
+    }
+
+    #[test]
+    fn names_are_the_path_of_the_part() {
+        assert_eq!(run(Pass::recording()).names().collect::<Vec<_>>(), ["blocks.3.attn.weights", "logits"]);
+    }
+
+    #[test]
+    fn a_silent_pass_records_nothing() {
+        assert_eq!(run(Pass::silent()).names().count(), 0);
+    }
+
+    #[test]
+    fn only_the_asked_names_are_recorded() {
+        assert_eq!(run(Pass::recording_only(["logits"])).names().collect::<Vec<_>>(), ["logits"]);
+    }
+
+    #[test]
+    fn a_missing_name_is_an_error_that_lists_what_there_is() {
+        let error = run(Pass::recording()).get::<2>("attention").unwrap_err().to_string();
+        assert!(error.contains("`attention of rank 2`") && error.contains("blocks.3.attn.weights [2]"), "{error}");
+    }
+}

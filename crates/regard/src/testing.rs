@@ -1,0 +1,163 @@
+//! What tests share: parity fixtures, seeded tensors, comparisons, finite differences.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::device;
+
+/// One folder of `fixtures/`.
+pub struct Fixture {
+    case: String,
+    pub config: serde_json::Value,
+    tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+}
+
+impl Fixture {
+    pub fn load(case: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(case);
+        let config = serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
+        let mut tensors = BTreeMap::new();
+        for file in ["model", "io"] {
+            let Ok(bytes) = std::fs::read(folder.join(format!("{file}.safetensors"))) else { continue };
+            for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
+                let values: Vec<f32> = match view.dtype() {
+                    Dtype::F32 => {
+                        view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+                    }
+                    Dtype::U8 | Dtype::BOOL => view.data().iter().map(|&b| f32::from(b)).collect(),
+                    _ => continue,
+                };
+                tensors.insert(format!("{file}/{name}"), (view.shape().to_vec(), values));
+            }
+        }
+        Self { case: case.into(), config, tensors }
+    }
+
+    /// A tensor of `model.safetensors` or `io.safetensors`, such as `io/input`, reshaped to rank `D`.
+    pub fn tensor<const D: usize>(&self, name: &str) -> Tensor<D> {
+        self.tensor_on(name, &device::cpu())
+    }
+
+    pub fn tensor_on<const D: usize>(&self, name: &str, device: &Device) -> Tensor<D> {
+        let (shape, values) =
+            self.tensors.get(name).unwrap_or_else(|| panic!("{}: no `{name}` in the fixture", self.case));
+        assert_eq!(shape.len(), D, "{}: `{name}` has shape {shape:?}", self.case);
+        Tensor::from_data(TensorData::new(values.clone(), shape.clone()), device)
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    pub fn usize(&self, field: &str) -> usize {
+        usize::try_from(self.config[field].as_u64().unwrap_or_else(|| panic!("{}: no number `{field}`", self.case)))
+            .unwrap()
+    }
+
+    pub fn text(&self, field: &str) -> &str {
+        self.config[field].as_str().unwrap_or_else(|| panic!("{}: no text `{field}`", self.case))
+    }
+}
+
+/// Uniform numbers in [-1, 1) that depend on the seed only.
+pub fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x1234_5678_9ABC_DEF1);
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// A seeded random tensor on the CPU.
+pub fn random<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
+    random_on(shape, seed, &device::cpu())
+}
+
+pub fn random_on<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(noise(shape.iter().product(), seed), shape.to_vec()), device)
+}
+
+pub fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
+    tensor.clone().into_data().convert::<f32>().to_vec().unwrap()
+}
+
+/// Largest absolute difference; infinite when exactly one side is not finite.
+pub fn distance(actual: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(actual.len(), expected.len(), "numbers of elements differ");
+    actual
+        .iter()
+        .zip(expected)
+        .map(|(a, e)| if a == e || (a.is_nan() && e.is_nan()) { 0.0 } else { (a - e).abs() })
+        .map(|d| if d.is_nan() { f32::INFINITY } else { d })
+        .fold(0.0, f32::max)
+}
+
+/// Asserts that two tensors agree element by element.
+#[track_caller]
+pub fn assert_close<const D: usize>(actual: &Tensor<D>, expected: &Tensor<D>, tolerance: f32) {
+    assert_eq!(actual.dims(), expected.dims(), "shapes differ");
+    let distance = distance(&values(actual), &values(expected));
+    assert!(distance <= tolerance, "largest difference {distance:e} is over {tolerance:e}");
+}
+
+/// Asserts that two gradients agree relative to the largest element.
+#[track_caller]
+pub fn assert_gradient_close<const D: usize>(name: &str, actual: &Tensor<D>, expected: &Tensor<D>) {
+    assert_eq!(actual.dims(), expected.dims(), "{name}: shapes differ");
+    let expected = values(expected);
+    let largest = expected.iter().fold(1e-3f32, |a, e| a.max(e.abs()));
+    let distance = distance(&values(actual), &expected) / largest;
+    assert!(distance <= 1e-3, "{name}: gradient is off by {distance:e} of its largest element");
+}
+
+/// Compares the gradient of every input with finite differences of the operator itself.
+///
+/// `operator` gets the inputs flattened and gives any tensor; the loss is a fixed random projection of it.
+/// Fourth-order differences, so that f32 forward passes are enough for smooth operators.
+#[track_caller]
+pub fn assert_gradients_are_differences<const D: usize>(
+    inputs: &[(&str, Vec<f32>)],
+    operator: impl Fn(&[Tensor<1>]) -> Tensor<D>,
+) {
+    const STEP: f32 = 2e-2;
+    let device = device::cpu();
+    let tensor = |values: &[f32], device: &Device| Tensor::<1>::from_data(TensorData::from(values), device);
+    let loss = |inputs: &[Vec<f32>]| -> f64 {
+        let tensors: Vec<_> = inputs.iter().map(|v| tensor(v, &device)).collect();
+        let out = values(&operator(&tensors));
+        out.iter().zip(noise(out.len(), 77)).map(|(o, p)| f64::from(*o) * f64::from(p)).sum()
+    };
+
+    let training = device.clone().autodiff();
+    let tracked: Vec<_> = inputs.iter().map(|(_, v)| tensor(v, &training).require_grad()).collect();
+    let out = operator(&tracked);
+    let projection =
+        Tensor::<D>::from_data(TensorData::new(noise(out.shape().num_elements(), 77), out.dims().to_vec()), &training);
+    let grads = (out * projection).sum().backward();
+
+    let point: Vec<Vec<f32>> = inputs.iter().map(|(_, v)| v.clone()).collect();
+    for (which, (name, start)) in inputs.iter().enumerate() {
+        let grad = tracked[which].grad(&grads).unwrap_or_else(|| panic!("no gradient reaches `{name}`"));
+        let grad = values(&grad);
+        let largest = grad.iter().fold(0.1f32, |a, g| a.max(g.abs()));
+        let stride = (start.len() / 16).max(1);
+        for index in (0..start.len()).step_by(stride) {
+            let at = |step: f32| {
+                let mut moved = point.clone();
+                moved[which][index] += step;
+                loss(&moved)
+            };
+            let near = at(STEP) - at(-STEP);
+            let far = at(2.0 * STEP) - at(-2.0 * STEP);
+            let slope = (8.0 * near - far) / (12.0 * f64::from(STEP));
+            let error = (slope - f64::from(grad[index])).abs() / f64::from(largest);
+            assert!(error < 5e-3, "`{name}`[{index}]: gradient {}, finite difference {slope}", grad[index]);
+        }
+    }
+}
