@@ -84,7 +84,7 @@ pub fn random_on<const D: usize>(shape: [usize; D], seed: u64, device: &Device) 
 }
 
 pub fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
-    tensor.clone().into_data().convert::<f32>().to_vec().unwrap()
+    tensor.clone().into_data().convert::<f32>().try_to_vec().unwrap()
 }
 
 /// Largest absolute difference; infinite when exactly one side is not finite.
