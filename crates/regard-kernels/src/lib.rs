@@ -1,1 +1,26 @@
+//! The loops under Regard: forward and backward on plain `f32` slices, row-major and contiguous.
+//!
+//! - SIMD is chosen at run time: AVX-512, AVX2 with FMA, or portable code ([`simd::Path`]).
+//! - Threads come from rayon. Work is cut by shapes alone and partial sums are added in a fixed order,
+//!   so results do not depend on the number of threads.
+//! - Nothing of size N x M (attention) or k*k times the input (windows) is ever stored.
+//!
+//! Wrong lengths are bugs of the caller and panic. This is the only crate with `unsafe`.
+#![allow(unsafe_code)]
 
+pub mod attention;
+mod elementwise;
+pub mod gelu;
+pub mod layer_norm;
+
+mod math;
+
+
+mod product;
+pub mod simd;
+pub mod softmax;
+
+
+
+#[cfg(any(test, feature = "naive"))]
+pub mod naive;

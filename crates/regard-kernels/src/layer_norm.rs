@@ -1,0 +1,154 @@
+//! Layer normalisation of rows.
+
+use rayon::prelude::*;
+
+use crate::elementwise::{add_all, rows_per_task};
+use crate::simd::{Vector, kernel};
+
+/// The output and, for the backward pass, `[mean, 1/deviation]` of every row.
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> (Vec<f32>, Vec<f32>) {
+    let width = weight.len();
+    check(x, weight, bias);
+    let rows = x.len() / width;
+    let (mut out, mut statistics) = (vec![0.0; x.len()], vec![0.0; rows * 2]);
+    let task = rows_per_task(width);
+    (out.par_chunks_mut(task * width), statistics.par_chunks_mut(task * 2), x.par_chunks(task * width))
+        .into_par_iter()
+        .for_each(|(out, statistics, x)| forward_rows(x, weight, bias, epsilon, out, statistics));
+    (out, statistics)
+}
+
+/// Gradients of the input, the weight and the bias.
+pub fn layer_norm_backward(x: &[f32], weight: &[f32], statistics: &[f32], grad: &[f32]) -> [Vec<f32>; 3] {
+    let width = weight.len();
+    check(x, weight, weight);
+    assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
+    let mut input_grad = vec![0.0; x.len()];
+    let task = rows_per_task(width);
+    let partials: Vec<Vec<f32>> = (
+        input_grad.par_chunks_mut(task * width),
+        x.par_chunks(task * width),
+        statistics.par_chunks(task * 2),
+        grad.par_chunks(task * width),
+    )
+        .into_par_iter()
+        .map(|(input_grad, x, statistics, grad)| {
+            let mut partial = vec![0.0; width * 2];
+            backward_rows(x, weight, statistics, grad, input_grad, &mut partial);
+            partial
+        })
+        .collect();
+    let mut weight_grad = vec![0.0; width * 2];
+    add_all(&mut weight_grad, partials);
+    let bias_grad = weight_grad.split_off(width);
+    [input_grad, weight_grad, bias_grad]
+}
+
+fn check(x: &[f32], weight: &[f32], bias: &[f32]) {
+    assert_eq!(weight.len(), bias.len(), "weight and bias differ in length");
+    assert!(
+        !weight.is_empty() && x.len().is_multiple_of(weight.len()),
+        "rows of {} do not divide {} values",
+        weight.len(),
+        x.len()
+    );
+}
+
+kernel!(fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32], statistics: &mut [f32]) = forward_rows_body);
+#[inline(always)]
+fn forward_rows_body<V: Vector>(
+    x: &[f32],
+    weight: &[f32],
+    bias: &[f32],
+    epsilon: f32,
+    out: &mut [f32],
+    statistics: &mut [f32],
+) {
+    let width = weight.len();
+    let count = width as f32;
+    for ((x, out), statistics) in
+        x.chunks_exact(width).zip(out.chunks_exact_mut(width)).zip(statistics.chunks_exact_mut(2))
+    {
+        let mut sum = V::zero();
+        for i in (0..width).step_by(V::LANES) {
+            sum = sum.add(V::get(x, i));
+        }
+        let mean = sum.sum() / count;
+        // the missing lanes of a short vector are zero, not the mean: they are left out by the centred copy
+        let mut squares = V::zero();
+        for i in (0..width).step_by(V::LANES) {
+            V::get(x, i).sub(V::splat(mean)).put(out, i);
+            let centred = V::get(out, i);
+            squares = centred.fma(centred, squares);
+        }
+        let scale = 1.0 / (squares.sum() / count + epsilon).sqrt();
+        for i in (0..width).step_by(V::LANES) {
+            V::get(out, i).mul(V::splat(scale)).fma(V::get(weight, i), V::get(bias, i)).put(out, i);
+        }
+        statistics.copy_from_slice(&[mean, scale]);
+    }
+}
+
+kernel!(fn backward_rows(x: &[f32], weight: &[f32], statistics: &[f32], grad: &[f32], input_grad: &mut [f32], partial: &mut [f32]) = backward_rows_body);
+#[inline(always)]
+fn backward_rows_body<V: Vector>(
+    x: &[f32],
+    weight: &[f32],
+    statistics: &[f32],
+    grad: &[f32],
+    input_grad: &mut [f32],
+    partial: &mut [f32],
+) {
+    let width = weight.len();
+    let (weight_grad, bias_grad) = partial.split_at_mut(width);
+    for (((x, grad), input_grad), statistics) in x
+        .chunks_exact(width)
+        .zip(grad.chunks_exact(width))
+        .zip(input_grad.chunks_exact_mut(width))
+        .zip(statistics.chunks_exact(2))
+    {
+        let (mean, scale) = (V::splat(statistics[0]), V::splat(statistics[1]));
+        let (mut sum, mut product) = (V::zero(), V::zero());
+        for i in (0..width).step_by(V::LANES) {
+            let normal = V::get(x, i).sub(mean).mul(scale);
+            let slope = V::get(grad, i);
+            slope.fma(normal, V::get(weight_grad, i)).put(weight_grad, i);
+            slope.add(V::get(bias_grad, i)).put(bias_grad, i);
+            // the gradient is zero in lanes that a short row lacks, so they add nothing
+            let slope = slope.mul(V::get(weight, i));
+            sum = sum.add(slope);
+            product = slope.fma(normal, product);
+        }
+        let sum = V::splat(sum.sum() / width as f32);
+        let product = V::splat(product.sum() / width as f32);
+        for i in (0..width).step_by(V::LANES) {
+            let normal = V::get(x, i).sub(mean).mul(scale);
+            let slope = V::get(grad, i).mul(V::get(weight, i));
+            slope.sub(sum).sub(normal.mul(product)).mul(scale).put(input_grad, i);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{self, assert_close, assert_differences, noise, wide};
+    use crate::simd::{Path, with_path};
+
+    #[test]
+    fn every_path_equals_the_definition_and_its_differences() {
+        for width in [1, 5, 16, 40, 192] {
+            let (x, weight, bias, grad) = (noise(width * 6, 1), noise(width, 2), noise(width, 3), noise(width * 6, 4));
+            for &path in Path::available() {
+                with_path(path, || {
+                    let (out, statistics) = layer_norm(&x, &weight, &bias, 1e-2);
+                    assert_close(&out, &naive::layer_norm(&wide(&x), &wide(&weight), &wide(&bias), 1e-2), 5e-6);
+                    let grads = layer_norm_backward(&x, &weight, &statistics, &grad);
+                    assert_differences(&[&x, &weight, &bias], &grads.each_ref().map(Vec::as_slice), &grad, |p| {
+                        naive::layer_norm(&p[0], &p[1], &p[2], 1e-2)
+                    });
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Products of small matrices that live in the cache: the heart of fused attention.
+
+use crate::simd::{Vector, kernel};
+
+/// A matrix whose element (i, j) is at `i * row + j * column`; transposing swaps the two.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub data: &'a [f32],
+    pub row: usize,
+    pub column: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows of `stride`.
+    pub fn rows(data: &'a [f32], stride: usize) -> Self {
+        Self { data, row: stride, column: 1 }
+    }
+    /// The transpose of rows of `stride`.
+    pub fn transposed(data: &'a [f32], stride: usize) -> Self {
+        Self { data, row: 1, column: stride }
+    }
+}
+
+/// Sizes of a product: `m x inner` times `inner x n`.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub m: usize,
+    pub inner: usize,
+    pub n: usize,
+}
+
+kernel!(
+    /// `out = a b`, or `out += a b` when `add`; `b` and `out` are rows of the given strides.
+    pub(crate) fn multiply(size: Size, a: Matrix, b: (&[f32], usize), out: (&mut [f32], usize), add: bool) = multiply_body
+);
+
+#[inline(always)]
+fn multiply_body<V: Vector>(size: Size, a: Matrix, b: (&[f32], usize), out: (&mut [f32], usize), add: bool) {
+    let Size { m, inner, n } = size;
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!(out.1 >= n && out.0.len() >= (m - 1) * out.1 + n, "the output is too small");
+    if inner > 0 {
+        assert!(b.1 >= n && b.0.len() >= (inner - 1) * b.1 + n, "the right matrix is too small");
+        assert!(a.data.len() > (m - 1) * a.row + (inner - 1) * a.column, "the left matrix is too small");
+    }
+    let call = Call { inner, a: a.data.as_ptr(), a_row: a.row, a_column: a.column, b: b.0.as_ptr(), b_row: b.1, out: out.0.as_mut_ptr(), out_row: out.1, add };
+    // SAFETY: the assertions above cover every element that the tiles of an m x n output touch
+    unsafe {
+        // 24 accumulators fill the 32 registers of AVX-512, 8 the 16 of AVX2
+        if V::LANES == 16 { columns::<V, 6, 4>(&call, m, n) } else { columns::<V, 4, 2>(&call, m, n) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    inner: usize,
+    a: *const f32,
+    a_row: usize,
+    a_column: usize,
+    b: *const f32,
+    b_row: usize,
+    out: *mut f32,
+    out_row: usize,
+    add: bool,
+}
+
+#[inline(always)]
+unsafe fn columns<V: Vector, const R: usize, const C: usize>(call: &Call, m: usize, n: usize) {
+    let mut j = 0;
+    // SAFETY: j stays inside n; the last tile is cut to what is left
+    unsafe {
+        while j + C * V::LANES <= n {
+            rows::<V, R, C>(call, m, j, V::LANES);
+            j += C * V::LANES;
+        }
+        while j < n {
+            rows::<V, R, 1>(call, m, j, V::LANES.min(n - j));
+            j += V::LANES;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn rows<V: Vector, const R: usize, const C: usize>(call: &Call, m: usize, j: usize, lanes: usize) {
+    let mut i = 0;
+    // SAFETY: i stays inside m
+    unsafe {
+        while i + R <= m {
+            tile::<V, R, C>(call, i, j, lanes);
+            i += R;
+        }
+        while i + 2 <= m {
+            tile::<V, 2, C>(call, i, j, lanes);
+            i += 2;
+        }
+        if i < m {
+            tile::<V, 1, C>(call, i, j, lanes);
+        }
+    }
+}
+
+/// R rows by C vectors of the output, summed in registers.
+#[inline(always)]
+unsafe fn tile<V: Vector, const R: usize, const C: usize>(call: &Call, i: usize, j: usize, lanes: usize) {
+    // SAFETY: the caller keeps (i + R, j + C * lanes) inside the output, and `multiply` checked the inputs
+    unsafe {
+        let mut sums = [[V::zero(); C]; R];
+        let (mut a, mut b) = (call.a.add(i * call.a_row), call.b.add(j));
+        for _ in 0..call.inner {
+            // plain loops instead of closures: a closure is compiled without the instruction set of its caller
+            let mut right = [V::zero(); C];
+            for (c, right) in right.iter_mut().enumerate() {
+                *right = if lanes == V::LANES { V::load(b.add(c * V::LANES)) } else { V::load_first(b, lanes) };
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let left = V::splat(*a.add(r * call.a_row));
+                for (sum, right) in sums.iter_mut().zip(right) {
+                    *sum = left.fma(right, *sum);
+                }
+            }
+            a = a.add(call.a_column);
+            b = b.add(call.b_row);
+        }
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (c, sum) in sums.into_iter().enumerate() {
+                let out = call.out.add((i + r) * call.out_row + j + c * V::LANES);
+                if lanes == V::LANES {
+                    (if call.add { sum.add(V::load(out)) } else { sum }).store(out);
+                } else {
+                    (if call.add { sum.add(V::load_first(out, lanes)) } else { sum }).store_first(out, lanes);
+                }
+            }
+        }
+    }
+}
+
+kernel!(
+    /// `out[i][j] += a_i . b_j` over rows of `width` and the given strides: a product with a transpose on the right.
+    pub(crate) fn add_row_products(size: Size, a: (&[f32], usize), b: (&[f32], usize), out: &mut [f32]) = add_row_products_body
+);
+
+#[inline(always)]
+fn add_row_products_body<V: Vector>(size: Size, a: (&[f32], usize), b: (&[f32], usize), out: &mut [f32]) {
+    const SIDE: usize = 4;
+    let Size { m, inner: width, n } = size;
+    for i in (0..m).step_by(SIDE) {
+        for j in (0..n).step_by(SIDE) {
+            if i + SIDE <= m && j + SIDE <= n {
+                let left: [&[f32]; SIDE] = std::array::from_fn(|r| &a.0[(i + r) * a.1..][..width]);
+                let right: [&[f32]; SIDE] = std::array::from_fn(|c| &b.0[(j + c) * b.1..][..width]);
+                let mut sums = [[V::zero(); SIDE]; SIDE];
+                for x in (0..width).step_by(V::LANES) {
+                    for r in 0..SIDE {
+                        let left = V::get(left[r], x);
+                        for c in 0..SIDE {
+                            sums[r][c] = left.fma(V::get(right[c], x), sums[r][c]);
+                        }
+                    }
+                }
+                for r in 0..SIDE {
+                    for c in 0..SIDE {
+                        out[(i + r) * n + j + c] += sums[r][c].sum();
+                    }
+                }
+            } else {
+                for r in i..m.min(i + SIDE) {
+                    for c in j..n.min(j + SIDE) {
+                        let (left, right) = (&a.0[r * a.1..][..width], &b.0[c * b.1..][..width]);
+                        let mut sum = V::zero();
+                        for x in (0..width).step_by(V::LANES) {
+                            sum = V::get(left, x).fma(V::get(right, x), sum);
+                        }
+                        out[r * n + c] += sum.sum();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `[rows, columns] -> [columns, stride]`, zeros after `rows`.
+pub(crate) fn transpose(x: &[f32], columns: usize, stride: usize) -> Vec<f32> {
+    const SIDE: usize = 16;
+    let rows = x.len() / columns;
+    let mut out = vec![0.0; columns * stride];
+    for i0 in (0..rows).step_by(SIDE) {
+        for j0 in (0..columns).step_by(SIDE) {
+            for j in j0..columns.min(j0 + SIDE) {
+                for i in i0..rows.min(i0 + SIDE) {
+                    out[j * stride + i] = x[i * columns + j];
+                }
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{assert_close, noise};
+    use crate::simd::{Path, with_path};
+
+    fn expected(size: Size, a: Matrix, b: &[f32], start: &[f32]) -> Vec<f64> {
+        let mut out: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();
+        for i in 0..size.m {
+            for j in 0..size.n {
+                for k in 0..size.inner {
+                    out[i * size.n + j] += f64::from(a.data[i * a.row + k * a.column]) * f64::from(b[k * size.n + j]);
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_size_and_path_equals_three_loops() {
+        for &path in Path::available() {
+            for (m, inner, n) in [(1, 1, 1), (7, 5, 3), (6, 64, 64), (13, 9, 100), (5, 0, 4), (23, 17, 65)] {
+                let size = Size { m, inner, n };
+                let (a, b, start) = (noise(m * inner, 1), noise(inner * n, 2), noise(m * n, 3));
+                for a in [Matrix::rows(&a, inner), Matrix::transposed(&a, m)] {
+                    let mut out = start.clone();
+                    with_path(path, || multiply(size, a, (&b, n), (&mut out, n), true));
+                    assert_close(&out, &expected(size, a, &b, &start), 1e-5);
+                    with_path(path, || multiply(size, a, (&b, n), (&mut out, n), false));
+                    assert_close(&out, &expected(size, a, &b, &vec![0.0; m * n]), 1e-5);
+                }
+                let mut out = start.clone();
+                let across = transpose(&b, n.max(1), inner);
+                with_path(path, || add_row_products(size, (&a, inner), (&across, inner), &mut out));
+                assert_close(&out, &expected(size, Matrix::rows(&a, inner), &b, &start), 1e-5);
+            }
+        }
+    }
+}
