@@ -10,17 +10,19 @@
 
 pub mod attention;
 mod elementwise;
+pub mod gamma;
 pub mod gelu;
 pub mod layer_norm;
+pub mod local;
 
 mod math;
-
+pub mod pairwise;
 
 mod product;
 pub mod simd;
 pub mod softmax;
-
-
+mod tile;
+pub mod window;
 
 #[cfg(any(test, feature = "naive"))]
 pub mod naive;
