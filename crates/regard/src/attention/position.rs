@@ -6,7 +6,7 @@
 //! | [`sine_2d`] | the same of a pixel's row and column, padding left out | Carion et al. 2020 (DETR), arXiv:2005.12872 |
 //! | [`absolute`] | column and row between -1 and 1 | Zhao et al. 2020 (SAN), arXiv:2004.13621 |
 //! | [`relative`], [`relative_2d`] | indices of offsets between tokens, for a learned table | Shaw et al. 2018, arXiv:1803.02155 |
-//! | [`resample`] | learned positions of one grid for another, bicubic | Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929 |
+//! | [`resample`] | learned positions of one grid for another, bicubic | Dosovitskiy et al. 2020, arXiv:2010.11929 |
 //!
 //! Learned positions themselves are parameters: [`LearnedPosition`](crate::layers::LearnedPosition).
 
@@ -178,8 +178,8 @@ fn bicubic(from: usize, to: usize, device: &Device) -> Tensor<2> {
         let end = ((centre + support + 0.5) as usize).min(from);
         let weight = |old: usize| cubic((old as f64 - centre + 0.5) / stretch);
         let total: f64 = (first..end).map(weight).sum();
-        for old in first..end {
-            row[old] = (weight(old) / total) as f32;
+        for (old, entry) in row.iter_mut().enumerate().take(end).skip(first) {
+            *entry = (weight(old) / total) as f32;
         }
     }
     Tensor::from_data(TensorData::new(weights, [to, from]), device)
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn sinusoidal_of_the_first_position_is_zeros_and_ones_at_any_width() {
         for width in [1, 4, 7] {
-            let first = values(&sinusoidal(3, width, &cpu()).slice([0..1]));
+            let first = values(&sinusoidal(3, width, &cpu()).slice_dim(0, 0..1));
             let expected: Vec<f32> = (0..width).map(|i| (i % 2) as f32).collect();
             assert_eq!(first, expected);
         }
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn sine_2d_of_a_batch_of_two_is_two_batches_of_one() {
         let both = sine_2d(Tensor::cat(vec![mask(&PADDED), mask(&FULL)], 0), 8);
-        assert_close(&both.clone().slice([0..1]), &sine_2d(mask(&PADDED), 8), 1e-6);
-        assert_close(&both.slice([1..2]), &sine_2d(mask(&FULL), 8), 1e-6);
+        assert_close(&both.clone().slice_dim(0, 0..1), &sine_2d(mask(&PADDED), 8), 1e-6);
+        assert_close(&both.slice_dim(0, 1..2), &sine_2d(mask(&FULL), 8), 1e-6);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 
 use burn::tensor::{Bool, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
+use std::iter::once;
 
 use super::{Attended, DotProduct, check, dot_product};
 use crate::Pass;
@@ -117,16 +118,16 @@ impl Step {
         let alone = |keys: &[usize]| Sequences::new(vec![CLASS], keys.to_vec(), 1);
         let groups = match self {
             Self::Joint => vec![Sequences::new(everything.clone(), everything, 1)],
-            Self::Space => vec![with_class(frames, |t| grid.patches(t..t + 1, 0..height, 0..width))],
-            Self::Width => vec![with_class(frames * height, |i| {
-                grid.patches(i / height..i / height + 1, i % height..i % height + 1, 0..width)
-            })],
-            Self::Height => vec![with_class(frames * width, |i| {
-                grid.patches(i / width..i / width + 1, 0..height, i % width..i % width + 1)
-            })],
+            Self::Space => vec![with_class(frames, |t| grid.patches(once(t), 0..height, 0..width))],
+            Self::Width => {
+                vec![with_class(frames * height, |i| grid.patches(once(i / height), once(i % height), 0..width))]
+            }
+            Self::Height => {
+                vec![with_class(frames * width, |i| grid.patches(once(i / width), 0..height, once(i % width)))]
+            }
             Self::Time => {
                 let places: Vec<usize> = (0..height * width)
-                    .flat_map(|i| grid.patches(0..frames, i / width..i / width + 1, i % width..i % width + 1))
+                    .flat_map(|i| grid.patches(0..frames, once(i / width), once(i % width)))
                     .collect();
                 vec![Sequences::new(places.clone(), places, height * width), alone(&[CLASS])]
             }
@@ -687,8 +688,8 @@ mod tests {
             let clip = grid(2, 3, 4);
             let both = run(step, clip, inputs(2, clip, 13)).out;
             for b in 0..2 {
-                let one = inputs(2, clip, 13).map(|tensor| tensor.slice([b..=b]));
-                assert_close(&both.clone().slice([b..=b]), &run(step, clip, one).out, 1e-6);
+                let one = inputs(2, clip, 13).map(|tensor| tensor.slice_dim(0, b..=b));
+                assert_close(&both.clone().slice_dim(0, b..=b), &run(step, clip, one).out, 1e-6);
             }
         }
     }

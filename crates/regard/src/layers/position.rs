@@ -1,5 +1,5 @@
 //! Learned positions: a vector for every token, added to it.
-//! Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929, equation 1.
+//! Dosovitskiy et al. 2020, arXiv:2010.11929, equation 1.
 //!
 //! Difference from timm: the start is a normal distribution of std 0.02 without the cut at ±2, which is a hundred
 //! standard deviations away.
