@@ -1,1 +1,11 @@
 //! Parts with parameters that models share.
+
+mod local;
+mod pointwise;
+mod san;
+mod stem;
+
+pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
+pub use pointwise::Pointwise;
+pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
+pub use stem::{AttentionStem, AttentionStemConfig};
