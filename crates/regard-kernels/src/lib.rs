@@ -17,6 +17,7 @@ pub mod local;
 
 mod math;
 pub mod pairwise;
+pub mod patchwise;
 
 mod product;
 pub mod simd;

@@ -10,7 +10,7 @@ use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window};
 
-/// `query, key [B, A*K, H, W]`, `value [B, A*V, H, W]`, heads outermost in the channels.
+/// `query, key [B, A*K, H, W]`, `value [B, A*V, H, W]`, heads outermost in the channels; scores are plain products.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     pub batch: usize,
@@ -18,7 +18,6 @@ pub struct Local {
     pub width: usize,
     pub value_width: usize,
     pub window: Window,
-    pub scale: f32,
     /// Whether rows and columns `[A, K/2, k]` are embedded.
     pub relative: bool,
 }
@@ -100,9 +99,8 @@ impl Local {
                     tile::dots(&out_grad, &image.value, place, values, size, &mut slopes);
                     tile::softmax_backward(&scratch.weights, &mut slopes, window.offsets());
                     tile::scatter(&scratch.weights, &out_grad, &mut padded[1], local, values, size);
-                    tile::scatter(&slopes, &scratch.scaled, &mut padded[0], local, keys, size);
+                    tile::scatter(&slopes, &scratch.query, &mut padded[0], local, keys, size);
                     tile::gather(&slopes, &image.key, place, keys, size, &mut query_grad);
-                    query_grad.iter_mut().for_each(|grad| *grad *= self.scale);
                     if self.relative {
                         self.relative_backward(inputs, &mut scratch, &slopes, &mut query_grad, &mut embeddings);
                     }
@@ -239,10 +237,7 @@ impl<'a> Image<'a> {
         let (local, window) = (self.local, &self.local.window);
         let place = Place::new(window, window.height, row, column);
         tile::read(self.query, window, (row, column, count), &mut scratch.query);
-        for (scaled, query) in scratch.scaled.iter_mut().zip(&scratch.query) {
-            *scaled = query * local.scale;
-        }
-        tile::dots(&scratch.scaled, &self.key, place, local.key_groups(), window.size, &mut scratch.weights);
+        tile::dots(&scratch.query, &self.key, place, local.key_groups(), window.size, &mut scratch.weights);
         if local.relative {
             local.add_relative(self.inputs, &scratch.query, &mut scratch.sums, &mut scratch.weights);
         }
@@ -253,8 +248,6 @@ impl<'a> Image<'a> {
 
 struct Scratch {
     query: Vec<f32>,
-    /// The query times the scale; relative positions see the query as it is.
-    scaled: Vec<f32>,
     weights: Vec<f32>,
     mask: Vec<f32>,
     sums: Vec<f32>,
@@ -266,7 +259,6 @@ impl Scratch {
         let offsets = local.window.offsets();
         Self {
             query: vec![0.0; local.heads * local.width * TILE],
-            scaled: vec![0.0; local.heads * local.width * TILE],
             weights: vec![0.0; local.heads * offsets * TILE],
             mask: vec![0.0; offsets * TILE],
             sums: vec![0.0; 2 * local.window.size * TILE],
@@ -297,8 +289,7 @@ mod tests {
     fn every_window_and_path_equals_the_definition_and_its_differences() {
         for size in 1..=11 {
             let window = Window { height: 5, width: if size == 7 { 19 } else { 6 }, size };
-            let case =
-                Local { batch: 2, heads: 2, width: 4, value_width: 3, window, scale: 0.8, relative: size % 3 != 0 };
+            let case = Local { batch: 2, heads: 2, width: 4, value_width: 3, window, relative: size % 3 != 0 };
             let inputs = inputs(&case);
             let slices = inputs.each_ref().map(Vec::as_slice);
             for &path in Path::available() {
@@ -318,7 +309,7 @@ mod tests {
     #[test]
     fn one_thread_and_two_give_the_same_bytes() {
         let window = Window { height: 21, width: 18, size: 5 };
-        let case = Local { batch: 2, heads: 3, width: 4, value_width: 4, window, scale: 1.0, relative: true };
+        let case = Local { batch: 2, heads: 3, width: 4, value_width: 4, window, relative: true };
         let inputs = inputs(&case);
         let slices = inputs.each_ref().map(Vec::as_slice);
         let run = |threads| {

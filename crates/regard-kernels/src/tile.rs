@@ -86,6 +86,20 @@ pub(crate) fn write(tile: &[f32], count: usize, to: &mut [f32], plane: usize, st
     }
 }
 
+/// Reads a tile of every channel of padded planes.
+pub(crate) fn read_padded(planes: &[f32], place: Place, tile: &mut [f32]) {
+    for (channel, tile) in tile.chunks_exact_mut(TILE).enumerate() {
+        tile.copy_from_slice(&planes[place.start(channel)..][..TILE]);
+    }
+}
+
+/// The adjoint of [`read_padded`].
+pub(crate) fn add_padded(tile: &[f32], planes: &mut [f32], place: Place) {
+    for (channel, tile) in tile.chunks_exact(TILE).enumerate() {
+        planes[place.start(channel)..][..TILE].iter_mut().zip(tile).for_each(|(sum, value)| *sum += value);
+    }
+}
+
 kernel!(
     /// `out[g][o] = sum over the channels of g of tile * window at o`
     pub(crate) fn dots(tile: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) = dots_body

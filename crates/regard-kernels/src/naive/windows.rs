@@ -3,6 +3,7 @@
 use crate::gamma::Moments;
 use crate::local::Local;
 use crate::pairwise::{Pairwise, Position, Relation};
+use crate::patchwise::{self, PatchAggregate, PatchRelate};
 use crate::window::Window;
 
 /// The pixel that offset `o` of the window around (row, column) shows, if it is inside the image.
@@ -37,8 +38,7 @@ pub fn local(case: &Local, p: &[Vec<f64>]) -> Vec<f64> {
                     .map(|offset| {
                         let Some(other) = neighbour(window, pixel, offset) else { return f64::NEG_INFINITY };
                         let key = |c: usize| p[1][at(keys, b, head * case.width + c, other)];
-                        let mut score: f64 =
-                            (0..case.width).map(|c| query(c) * key(c)).sum::<f64>() * f64::from(case.scale);
+                        let mut score: f64 = (0..case.width).map(|c| query(c) * key(c)).sum();
                         if case.relative {
                             for c in 0..half {
                                 score += query(c) * p[3][(head * half + c) * size + offset / size];
@@ -154,6 +154,71 @@ pub fn pairwise(case: &Pairwise, p: &[Vec<f64>], moments: Option<&[Moments; 2]>)
                 let (b, i, j) = pairs[start + offset];
                 for c in (w..case.values).step_by(weights) {
                     out[at(case.values, b, c, i)] += weight * p[2][at(case.values, b, c, j)];
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The first half of SAN's patchwise attention; inputs as [`PatchRelate`] has them.
+#[must_use]
+pub fn patch_relate(case: &PatchRelate, p: &[Vec<f64>], moments: Option<&Moments>) -> Vec<f64> {
+    let window = &case.window;
+    let value = |x: &[f64], b: usize, c: usize, (row, column): (usize, usize)| {
+        x[((b * case.features + c) * window.height + row) * window.width + column]
+    };
+    let offsets = window.offsets();
+    let mut deltas = Vec::new();
+    for b in 0..case.batch {
+        for i in (0..window.pixels()).map(|i| (i / window.width, i % window.width)) {
+            let patch: Vec<_> = (0..offsets).map(|o| mirrored(window, i, o)).collect();
+            let dot = |i, j| (0..case.features).map(|c| value(&p[0], b, c, i) * value(&p[1], b, c, j)).sum::<f64>();
+            let every = || {
+                (0..case.features).flat_map(|c| patch.iter().map(move |&j| (c, j))).map(|(c, j)| value(&p[1], b, c, j))
+            };
+            deltas.push(match case.relation {
+                patchwise::Relation::Star => patch.iter().map(|&j| dot(i, j)).collect(),
+                patchwise::Relation::Clique => {
+                    patch.iter().flat_map(|&i| patch.iter().map(move |&j| (i, j))).map(|(i, j)| dot(i, j)).collect()
+                }
+                patchwise::Relation::Concatenation => {
+                    (0..case.features).map(|c| value(&p[0], b, c, i)).chain(every()).collect()
+                }
+                patchwise::Relation::Patch => every().collect::<Vec<_>>(),
+            });
+        }
+    }
+    let d = case.delta();
+    norm_relu(&mut deltas, &p[2][..d], &p[2][d..2 * d], moments, f64::from(case.epsilon));
+    let hidden = linear(&deltas, &p[2][2 * d..]);
+    let mut out = vec![0.0; case.batch * case.hidden * window.pixels()];
+    for (pixel, hidden) in hidden.iter().enumerate() {
+        let (b, i) = (pixel / window.pixels(), pixel % window.pixels());
+        for (c, value) in hidden.iter().enumerate() {
+            out[(b * case.hidden + c) * window.pixels() + i] = *value;
+        }
+    }
+    out
+}
+
+/// The second half of SAN's patchwise attention; inputs as [`PatchAggregate`] has them.
+#[must_use]
+pub fn patch_aggregate(case: &PatchAggregate, p: &[Vec<f64>]) -> Vec<f64> {
+    let (window, pixels, offsets) = (&case.window, case.window.pixels(), case.window.offsets());
+    let mut out = vec![0.0; case.batch * case.values * pixels];
+    for b in 0..case.batch {
+        for i in 0..pixels {
+            for c in 0..case.values {
+                for offset in 0..offsets {
+                    let output = c % case.weights * offsets + offset;
+                    let weight: f64 = p[2][output]
+                        + (0..case.hidden)
+                            .map(|h| p[1][output * case.hidden + h] * p[0][(b * case.hidden + h) * pixels + i])
+                            .sum::<f64>();
+                    let (row, column) = mirrored(window, (i / window.width, i % window.width), offset);
+                    out[(b * case.values + c) * pixels + i] +=
+                        weight * p[3][(b * case.values + c) * pixels + row * window.width + column];
                 }
             }
         }
