@@ -12,12 +12,12 @@ pub struct Moments {
     pub count: usize,
 }
 
-/// What normalises a row.
-#[derive(Clone, Debug)]
+/// Where the moments that normalise a row come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistics {
-    /// Numbers that do not depend on the input: evaluation.
-    Given(Moments),
-    /// The moments of the batch, through which the gradient flows: training.
+    /// From elsewhere, whatever the input is: evaluation.
+    Given,
+    /// From the batch itself, so that the gradient flows through them: training.
     Batch,
 }
 
