@@ -72,6 +72,8 @@ struct Softmax {
 }
 
 impl Kernel<1> for Softmax {
+    const NEEDS_OUT: bool = true;
+
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         let run = if self.log { softmax_kernels::log_softmax } else { softmax_kernels::softmax };
         (run(x, self.width), Vec::new())

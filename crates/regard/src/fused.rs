@@ -20,6 +20,9 @@ type Tracked = FloatTensor<Autodiff<Flex>>;
 
 /// A differentiable function of `N` contiguous f32 arrays.
 pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
+    /// Whether the backward pass looks at the output; otherwise it is not kept alive for it.
+    const NEEDS_OUT: bool = false;
+
     /// The output, and whatever the backward pass wants kept.
     fn forward(&self, inputs: [&[f32]; N]) -> (Vec<f32>, Vec<f32>);
 
@@ -27,7 +30,7 @@ pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
     fn backward(&self, inputs: [&[f32]; N], kept: Kept, grad: &[f32]) -> [Vec<f32>; N];
 }
 
-/// What the forward pass left for the backward pass.
+/// What the forward pass left for the backward pass; `out` is empty unless [`Kernel::NEEDS_OUT`].
 #[derive(Clone, Copy)]
 pub(crate) struct Kept<'a> {
     pub out: &'a [f32],
@@ -72,7 +75,8 @@ fn differentiable<const N: usize, K: Kernel<N>>(kernel: K, inputs: [Tracked; N],
     let out = tensor(out, shape);
     match (Step { kernel }).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
-            let state = State { inputs, out: out.clone(), extra: Arc::new(extra) };
+            let kept = K::NEEDS_OUT.then(|| out.clone());
+            let state = State { inputs, out: kept, extra: Arc::new(extra) };
             prep.finish(state, out)
         }
         OpsKind::UnTracked(prep) => prep.finish(out),
@@ -87,7 +91,7 @@ struct Step<K> {
 #[derive(Clone, Debug)]
 struct State<const N: usize> {
     inputs: [FlexTensor; N],
-    out: FlexTensor,
+    out: Option<FlexTensor>,
     extra: Arc<Vec<f32>>,
 }
 
@@ -97,7 +101,7 @@ impl<const N: usize, K: Kernel<N>> Backward<Flex, N> for Step<K> {
     fn backward(self, ops: Ops<State<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let grad = contiguous(grads.consume::<Flex>(&ops.node));
         let State { inputs, out, extra } = ops.state;
-        let kept = Kept { out: slice(&out), extra: &extra };
+        let kept = Kept { out: out.as_ref().map_or(&[], slice), extra: &extra };
         let input_grads = self.kernel.backward(inputs.each_ref().map(slice), kept, slice(&grad));
         for ((node, input), grad) in ops.parents.into_iter().zip(&inputs).zip(input_grads) {
             if let Some(node) = node {

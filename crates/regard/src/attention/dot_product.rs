@@ -81,6 +81,8 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
 struct Fused(Attention);
 
 impl Kernel<3> for Fused {
+    const NEEDS_OUT: bool = true;
+
     fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward(query, key, value, &[])
     }
@@ -91,6 +93,8 @@ impl Kernel<3> for Fused {
 }
 
 impl Kernel<4> for Fused {
+    const NEEDS_OUT: bool = true;
+
     fn forward(&self, [query, key, value, bias]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward(query, key, value, bias)
     }
