@@ -256,7 +256,7 @@ fn slope_body<V: Vector>(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::naive::{self, Masks, assert_close, assert_differences, noise};
+    use crate::naive::{self, Masks, assert_close, assert_differences, assert_same_on_threads, noise};
     use crate::simd::{Path, with_path};
 
     fn case(queries: usize, keys: usize) -> Attention {
@@ -342,13 +342,10 @@ mod tests {
     fn one_thread_and_two_give_the_same_bytes() {
         let case = Attention { bias: Some([1, 2]), ..case(130, 77) };
         let (q, k, v, b) = (noise(4 * 130 * 5, 1), noise(4 * 77 * 5, 2), noise(4 * 77 * 3, 3), noise(2 * 130 * 77, 4));
-        let run = |threads| {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
-                let (out, sums) = case.forward(&q, &k, &v, &b);
-                let grads = case.backward([&q, &k, &v, &b], &out, &sums, &out);
-                (out, grads)
-            })
-        };
-        assert_eq!(run(1), run(2));
+        assert_same_on_threads(|| {
+            let (out, sums) = case.forward(&q, &k, &v, &b);
+            let grads = case.backward([&q, &k, &v, &b], &out, &sums, &out);
+            [vec![out, sums], grads.to_vec()].concat()
+        });
     }
 }

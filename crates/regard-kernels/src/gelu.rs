@@ -100,7 +100,7 @@ fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::naive::{self, assert_close, assert_differences, noise, wide};
+    use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
     use crate::simd::{Path, with_path};
 
     #[test]
@@ -125,5 +125,14 @@ mod tests {
                 });
             });
         }
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let (x, bias, grad) = (noise(900 * 70, 1), noise(70, 2), noise(900 * 70, 3));
+        assert_same_on_threads(|| {
+            let [input_grad, bias_grad] = bias_gelu_backward(&x, &bias, &grad);
+            vec![gelu(&x), gelu_backward(&x, &grad), bias_gelu(&x, &bias), input_grad, bias_grad]
+        });
     }
 }

@@ -132,7 +132,7 @@ fn backward_rows_body<V: Vector>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::naive::{self, assert_close, assert_differences, noise, wide};
+    use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
     use crate::simd::{Path, with_path};
 
     #[test]
@@ -150,5 +150,15 @@ mod tests {
                 });
             }
         }
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let (x, weight, grad) = (noise(900 * 70, 1), noise(70, 2), noise(900 * 70, 3));
+        assert_same_on_threads(|| {
+            let (out, statistics) = layer_norm(&x, &weight, &weight, 1e-6);
+            let grads = layer_norm_backward(&x, &weight, &statistics, &grad);
+            [[out].to_vec(), grads.to_vec()].concat()
+        });
     }
 }

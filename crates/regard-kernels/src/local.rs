@@ -270,7 +270,7 @@ impl Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::naive::{self, assert_close, assert_differences, noise, wide};
+    use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
     use crate::simd::{Path, with_path};
 
     fn inputs(case: &Local) -> [Vec<f32>; 5] {
@@ -312,13 +312,10 @@ mod tests {
         let case = Local { batch: 2, heads: 3, width: 4, value_width: 4, window, relative: true };
         let inputs = inputs(&case);
         let slices = inputs.each_ref().map(Vec::as_slice);
-        let run = |threads| {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
-                let out = case.forward(slices);
-                let grads = case.backward(slices, &out);
-                (out, grads)
-            })
-        };
-        assert_eq!(run(1), run(2));
+        assert_same_on_threads(|| {
+            let out = case.forward(slices);
+            let grads = case.backward(slices, &out);
+            [vec![out], grads.to_vec()].concat()
+        });
     }
 }

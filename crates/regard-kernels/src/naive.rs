@@ -5,7 +5,7 @@ mod dot;
 mod rows;
 mod windows;
 
-pub use check::{assert_close, assert_differences, noise, wide};
+pub use check::{assert_close, assert_differences, assert_same_on_threads, noise, wide};
 pub use dot::{Masks, attention};
 pub use rows::{bias_gelu, gelu, layer_norm, log_softmax, log_softmax_backward, softmax, softmax_backward};
 

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::naive;
     use crate::simd::{Path, with_path};
-    use naive::{assert_close, noise};
+    use naive::{assert_close, assert_same_on_threads, noise};
 
     #[test]
     fn every_path_equals_the_definition() {
@@ -164,5 +164,15 @@ mod tests {
         let out = softmax(&[0.0, f32::NEG_INFINITY, 1.0], 3);
         assert_eq!(out[1], 0.0);
         assert!((out[0] + out[2] - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let (x, grad) = (noise(900 * 70, 1), noise(900 * 70, 2));
+        assert_same_on_threads(|| {
+            let (out, log) = (softmax(&x, 70), log_softmax(&x, 70));
+            let grads = [softmax_backward(&out, &grad, 70), log_softmax_backward(&log, &grad, 70)];
+            [vec![out, log], grads.to_vec()].concat()
+        });
     }
 }

@@ -55,3 +55,14 @@ pub fn assert_differences(inputs: &[&[f32]], grads: &[&[f32]], seed: &[f32], f: 
         }
     }
 }
+
+/// Asserts that one thread and two give the same bytes.
+#[track_caller]
+pub fn assert_same_on_threads(run: impl Fn() -> Vec<Vec<f32>> + Sync) {
+    let bits = |threads: usize| -> Vec<Vec<u32>> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads can be started");
+        let out = pool.install(&run);
+        out.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect()
+    };
+    assert!(bits(1) == bits(2), "one thread and two differ");
+}

@@ -1,6 +1,6 @@
 use super::*;
 use crate::gamma::Statistics;
-use crate::naive::{self, assert_close, assert_differences, noise, wide};
+use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
 use crate::simd::{Path, with_path};
 
 const RELATIONS: [Relation; 5] =
@@ -81,13 +81,10 @@ fn one_thread_and_two_give_the_same_bytes() {
     };
     let inputs = inputs(&case);
     let slices = inputs.each_ref().map(Vec::as_slice);
-    let run = |threads| {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
-            let moments = case.moments(slices);
-            let out = case.forward(slices, &moments);
-            let grads = case.backward(slices, &moments, Statistics::Batch, &out);
-            (out, grads)
-        })
-    };
-    assert_eq!(run(1), run(2));
+    assert_same_on_threads(|| {
+        let moments = case.moments(slices);
+        let out = case.forward(slices, &moments);
+        let grads = case.backward(slices, &moments, Statistics::Batch, &out);
+        [vec![out], grads.to_vec()].concat()
+    });
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::gamma::{Moments, Statistics};
-use crate::naive::{self, assert_close, assert_differences, noise, wide};
+use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
 use crate::simd::{Path, with_path};
 use crate::window::Window;
 
@@ -86,15 +86,12 @@ fn one_thread_and_two_give_the_same_bytes() {
     let slices = inputs.each_ref().map(Vec::as_slice);
     let sum = PatchAggregate { batch: 2, hidden: 4, values: 6, weights: 2, window };
     let (linear, bias, beta) = (noise(50 * 4, 1), noise(50, 2), noise(2 * window.pixels() * 6, 3));
-    let run = |threads| {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
-            let moments = case.moments(slices);
-            let hidden = case.forward(slices, &moments);
-            let out = sum.forward([&hidden, &linear, &bias, &beta]);
-            let sums = sum.backward([&hidden, &linear, &bias, &beta], &out);
-            let relations = case.backward(slices, &moments, Statistics::Batch, &sums[0]);
-            (out, sums, relations)
-        })
-    };
-    assert_eq!(run(1), run(2));
+    assert_same_on_threads(|| {
+        let moments = case.moments(slices);
+        let hidden = case.forward(slices, &moments);
+        let out = sum.forward([&hidden, &linear, &bias, &beta]);
+        let sums = sum.backward([&hidden, &linear, &bias, &beta], &out);
+        let relations = case.backward(slices, &moments, Statistics::Batch, &sums[0]);
+        [vec![out], sums.to_vec(), relations.to_vec()].concat()
+    });
 }
