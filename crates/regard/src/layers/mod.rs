@@ -1,1 +1,5 @@
 //! Parts with parameters that models share.
+
+mod non_local;
+
+pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};
