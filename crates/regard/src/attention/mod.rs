@@ -5,6 +5,10 @@
 //! | [`dot_product`](fn@dot_product) | every query at every key | Vaswani et al. 2017 |
 //! | [`additive`](fn@additive) | every query at every key, scored by a small network | Bahdanau et al. 2014 |
 //! | [`non_local`](fn@non_local) | every position at every position, by four affinities | Wang et al. 2018 |
+//! | [`local`](fn@local) | every pixel at the window around it | Ramachandran et al. 2019 (SASA) |
+//! | [`stem`](fn@stem) | every pixel at its own aligned block | Ramachandran et al. 2019 (SASA) |
+//! | [`pairwise`](fn@pairwise) | every pixel at its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
+//! | [`patchwise`](fn@patchwise) | every pixel at its footprint, as one patch | Zhao et al. 2020 (SAN) |
 //!
 //! Every operator takes a [`Pass`](crate::Pass) and returns [`Attended`]. When nobody listens it
 //! runs a fused kernel on the CPU; when somebody does, or on another device, it runs plain Burn
@@ -13,11 +17,27 @@
 mod additive;
 mod check;
 mod dot_product;
+mod gamma;
+mod local;
+#[cfg(test)]
+mod naive;
 mod non_local;
+mod pairwise;
+mod patchwise;
+mod project;
+mod stem;
+mod window;
 
 pub use additive::{AdditiveMemory, AdditiveWeights, additive};
 pub use dot_product::{DotProduct, dot_product, merge_heads, split_heads};
+pub use gamma::Gamma;
+pub use local::{Local, Relative, local};
 pub use non_local::{Affinity, NonLocalOptions, non_local};
+pub use pairwise::{PairPosition, PairRelation, Pairwise, pairwise};
+pub use patchwise::{PatchRelation, Patchwise, patchwise};
+pub use project::project;
+pub use stem::{Stem, place_mixture, stem};
+pub use window::{Border, unfold};
 
 use burn::tensor::Tensor;
 

@@ -1,0 +1,433 @@
+//! Pairwise self-attention: a vector of weights for every pair of a pixel and one in its footprint.
+//! Zhao, Jia, Koltun 2020, "Exploring Self-attention for Image Recognition" (SAN).
+//!
+//! `out_i = sum_j softmax_j(gamma([delta(phi_i, psi_j), position_ij])) * beta_j` over the `k x k` footprint
+//! of `i`, mirrored at the edge of the image. The weights are vectors: each of gamma's `Cw` channels has
+//! a softmax of its own and serves the value channels `c` with `c mod Cw` equal to it. Without position
+//! the footprint is a set: the order of its pixels changes nothing.
+//!
+//! The published code has subtraction only; the other relations follow the paper's text.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
+use serde::{Deserialize, Serialize};
+
+use super::window::{Border, aggregate, check_odd, check_window, unfold};
+use super::{Attended, Gamma, check};
+use crate::Pass;
+
+/// The relation `delta` between two pixels' features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PairRelation {
+    /// `phi_i + psi_j`
+    Summation,
+    /// `phi_i - psi_j`
+    Subtraction,
+    /// `[phi_i, psi_j]`
+    Concatenation,
+    /// `phi_i * psi_j`, element by element
+    Hadamard,
+    /// `<phi_i, psi_j>`, one number
+    Dot,
+}
+
+impl PairRelation {
+    /// Channels of the relation between features of `width` channels.
+    pub const fn channels(self, width: usize) -> usize {
+        match self {
+            Self::Summation | Self::Subtraction | Self::Hadamard => width,
+            Self::Concatenation => 2 * width,
+            Self::Dot => 1,
+        }
+    }
+}
+
+/// What gamma is told about the places of two pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PairPosition {
+    /// `p_i - p_j`
+    Relative,
+    /// `p_j`
+    Absolute,
+    /// Nothing.
+    None,
+}
+
+impl PairPosition {
+    /// Channels that follow the relation's.
+    pub const fn channels(self) -> usize {
+        match self {
+            Self::Relative | Self::Absolute => 2,
+            Self::None => 0,
+        }
+    }
+}
+
+/// Relation, position and footprint of pairwise attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pairwise {
+    pub relation: PairRelation,
+    pub position: PairPosition,
+    /// Side of the footprint, odd.
+    pub window: usize,
+}
+
+/// `phi [B, R, H, W], psi [B, R, H, W], beta [B, C, H, W] -> [B, C, H, W]`, weights `[B, Cw, k*k, H*W]`.
+///
+/// `position` is `[2, H, W]`: the coordinates of every pixel, as the layer maps them.
+///
+/// # Panics
+/// When the shapes do not fit together; the message names the axis and both sizes.
+pub fn pairwise(
+    phi: Tensor<4>,
+    psi: Tensor<4>,
+    beta: Tensor<4>,
+    position: Option<Tensor<3>>,
+    gamma: &Gamma,
+    options: &Pairwise,
+    pass: &mut Pass,
+) -> Attended<4> {
+    check_shapes(&phi, &psi, &beta, position.as_ref(), gamma, options);
+    let (out, weights) = plain(phi, psi, beta, position, gamma, options);
+    pass.record("weights", &weights);
+    Attended { out, weights: pass.listens("weights").then_some(weights) }
+}
+
+/// The same by ordinary Burn operations, forming the weights.
+fn plain(
+    phi: Tensor<4>,
+    psi: Tensor<4>,
+    beta: Tensor<4>,
+    position: Option<Tensor<3>>,
+    gamma: &Gamma,
+    options: &Pairwise,
+) -> (Tensor<4>, Tensor<4>) {
+    let mut relation = relate(phi, psi, options);
+    if let Some(position) = position {
+        let [batch, _, offsets, pixels] = relation.dims();
+        let position = place(position, options).expand([batch, 2, offsets, pixels]);
+        relation = Tensor::cat(vec![relation, position], 1);
+    }
+    let weights = softmax(gamma.forward(relation), 2);
+    (aggregate(weights.clone(), beta, options.window), weights)
+}
+
+/// `[B, R, H, W], [B, R, H, W] -> [B, d, k*k, H*W]`
+fn relate(phi: Tensor<4>, psi: Tensor<4>, options: &Pairwise) -> Tensor<4> {
+    let [batch, channels, height, width] = phi.dims();
+    let (offsets, pixels) = (options.window * options.window, height * width);
+    let phi = phi.reshape([batch, channels, 1, pixels]);
+    let psi = unfold(psi, options.window, Border::Reflect);
+    match options.relation {
+        PairRelation::Summation => phi + psi,
+        PairRelation::Subtraction => phi - psi,
+        PairRelation::Hadamard => phi * psi,
+        PairRelation::Concatenation => Tensor::cat(vec![phi.expand([batch, channels, offsets, pixels]), psi], 1),
+        PairRelation::Dot => (phi * psi).sum_dim(1),
+    }
+}
+
+/// `[2, H, W] -> [1, 2, k*k, H*W]`: where the pixels of every footprint are.
+fn place(position: Tensor<3>, options: &Pairwise) -> Tensor<4> {
+    let [planes, height, width] = position.dims();
+    let there = unfold(position.clone().unsqueeze::<4>(), options.window, Border::Reflect);
+    match options.position {
+        PairPosition::Relative => position.reshape([1, planes, 1, height * width]) - there,
+        PairPosition::Absolute | PairPosition::None => there,
+    }
+}
+
+fn check_shapes(
+    phi: &Tensor<4>,
+    psi: &Tensor<4>,
+    beta: &Tensor<4>,
+    position: Option<&Tensor<3>>,
+    gamma: &Gamma,
+    options: &Pairwise,
+) {
+    const NAME: &str = "pairwise";
+    let [batch, channels, height, width] = phi.dims();
+    check::not_empty(NAME, "phi", &[("batch", batch), ("channels", channels), ("height", height), ("width", width)]);
+    check::not_empty(NAME, "beta", &[("channels", beta.dims()[1])]);
+    for (axis, name) in [(0, "batch"), (1, "channels"), (2, "height"), (3, "width")] {
+        check::agree(NAME, name, ("phi", phi.dims()[axis]), ("psi", psi.dims()[axis]));
+    }
+    for (axis, name) in [(0, "batch"), (2, "height"), (3, "width")] {
+        check::agree(NAME, name, ("psi", psi.dims()[axis]), ("beta", beta.dims()[axis]));
+    }
+    check_odd(NAME, options.window);
+    check_window(NAME, options.window, Border::Reflect, (height, width));
+    let planes = position.map_or(0, |position| {
+        check::agree(NAME, "height", ("position", position.dims()[1]), ("psi", height));
+        check::agree(NAME, "width", ("position", position.dims()[2]), ("psi", width));
+        position.dims()[0]
+    });
+    check::agree(NAME, "planes", ("position", planes), ("the option", options.position.channels()));
+    let relation = options.relation.channels(channels) + planes;
+    check::agree(NAME, "channels", ("gamma", gamma.inputs()), ("the relation", relation));
+    check::divides(NAME, ("weight channels", gamma.outputs()), ("beta channels", beta.dims()[1]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::gamma::samples::Widths;
+    use crate::attention::naive;
+    use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
+
+    const RELATIONS: [PairRelation; 5] = [
+        PairRelation::Summation,
+        PairRelation::Subtraction,
+        PairRelation::Concatenation,
+        PairRelation::Hadamard,
+        PairRelation::Dot,
+    ];
+    const POSITIONS: [PairPosition; 3] = [PairPosition::Relative, PairPosition::Absolute, PairPosition::None];
+
+    /// Three relation channels, four value channels, two weight channels.
+    fn widths(options: &Pairwise) -> Widths {
+        Widths { inputs: options.relation.channels(3) + options.position.channels(), hidden: 4, outputs: 2 }
+    }
+
+    fn maps(batch: usize, height: usize, width: usize) -> [Tensor<4>; 3] {
+        [(3, 31), (3, 32), (4, 33)].map(|(channels, seed)| random([batch, channels, height, width], seed))
+    }
+
+    fn planes(options: &Pairwise, height: usize, width: usize) -> Option<Tensor<3>> {
+        (options.position != PairPosition::None).then(|| random([2, height, width], 34))
+    }
+
+    fn attend([phi, psi, beta]: [Tensor<4>; 3], options: &Pairwise) -> (Tensor<4>, Tensor<4>) {
+        let [_, _, height, width] = phi.dims();
+        let (gamma, position) = (widths(options).random(7), planes(options, height, width));
+        let attended = pairwise(phi, psi, beta, position, &gamma, options, &mut Pass::recording());
+        (attended.out, attended.weights.unwrap())
+    }
+
+    fn content_only(window: usize) -> Pairwise {
+        Pairwise { relation: PairRelation::Subtraction, position: PairPosition::None, window }
+    }
+
+    #[test]
+    fn every_relation_and_position_is_its_naive_twin() {
+        for relation in RELATIONS {
+            for position in POSITIONS {
+                for window in [1, 3, 5] {
+                    let options = Pairwise { relation, position, window };
+                    let inputs = maps(2, 4, 3);
+                    let (out, weights) = attend(inputs.clone(), &options);
+                    let planes = planes(&options, 4, 3).map(|planes| naive::Maps::from(&planes.unsqueeze::<4>()));
+                    let [phi, psi, beta] = inputs.each_ref().map(naive::Maps::from);
+                    let twin = naive::Gamma::from(&widths(&options).random(7));
+                    let (twin_out, twin_weights) =
+                        naive::pairwise([&phi, &psi, &beta], planes.as_ref(), &twin, &options);
+                    naive::assert_twin(&out, &twin_out);
+                    naive::assert_twin(&weights, &twin_weights);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_footprint_of_the_paper_is_its_naive_twin() {
+        for window in [3, 5, 7, 9, 11] {
+            let options = Pairwise { relation: PairRelation::Subtraction, position: PairPosition::Relative, window };
+            let inputs = maps(1, 6, 7);
+            let (out, weights) = attend(inputs.clone(), &options);
+            assert_eq!((out.dims(), weights.dims()), ([1, 4, 6, 7], [1, 2, window * window, 42]));
+            let planes = planes(&options, 6, 7).map(|planes| naive::Maps::from(&planes.unsqueeze::<4>()));
+            let [phi, psi, beta] = inputs.each_ref().map(naive::Maps::from);
+            let twin = naive::Gamma::from(&widths(&options).random(7));
+            naive::assert_twin(&out, &naive::pairwise([&phi, &psi, &beta], planes.as_ref(), &twin, &options).0);
+        }
+    }
+
+    #[test]
+    fn rows_of_weights_sum_to_one() {
+        for relation in RELATIONS {
+            let options = Pairwise { relation, position: PairPosition::Relative, window: 5 };
+            let (_, weights) = attend(maps(2, 4, 5), &options);
+            assert_close(&weights.sum_dim(2), &Tensor::ones([2, 2, 1, 20], &crate::device::cpu()), 1e-6);
+        }
+    }
+
+    /// The middle of a `k x k` image sees every pixel once: its footprint is the image.
+    fn middle(map: Tensor<4>) -> Tensor<4> {
+        let [_, _, height, width] = map.dims();
+        map.narrow(2, height / 2, 1).narrow(3, width / 2, 1)
+    }
+
+    /// Shuffles the pixels of a 3x3 image around its middle.
+    fn shuffled(map: Tensor<4>) -> Tensor<4> {
+        const ORDER: [i32; 9] = [7, 2, 5, 0, 4, 8, 1, 3, 6];
+        let [batch, channels, _, _] = map.dims();
+        let order = Tensor::from_data(ORDER, &crate::device::cpu());
+        map.reshape([batch, channels, 9]).select(2, order).reshape([batch, channels, 3, 3])
+    }
+
+    #[test]
+    fn without_position_a_footprint_is_a_set() {
+        for relation in RELATIONS {
+            let options = Pairwise { relation, ..content_only(3) };
+            let inputs = maps(2, 3, 3);
+            let (out, weights) = attend(inputs.clone(), &options);
+            let (shuffled_out, shuffled_weights) = attend(inputs.map(shuffled), &options);
+            assert_close(&middle(shuffled_out), &middle(out), 1e-6);
+            // the weights move with their pixels
+            let of_middle = |weights: Tensor<4>| weights.narrow(3, 4, 1).reshape([2, 2, 3, 3]);
+            assert_close(&of_middle(shuffled_weights), &shuffled(of_middle(weights)), 1e-6);
+        }
+    }
+
+    #[test]
+    fn position_tells_the_places_of_a_footprint_apart() {
+        for position in [PairPosition::Relative, PairPosition::Absolute] {
+            let options = Pairwise { position, ..content_only(3) };
+            let inputs = maps(1, 3, 3);
+            let (out, _) = attend(inputs.clone(), &options);
+            let (shuffled_out, _) = attend(inputs.map(shuffled), &options);
+            assert!((middle(shuffled_out) - middle(out)).abs().max().into_scalar::<f32>() > 1e-3);
+        }
+    }
+
+    #[test]
+    fn without_position_a_mirrored_or_turned_image_gives_the_same_mirrored_or_turned() {
+        let inputs = maps(1, 5, 5);
+        for turn in
+            [|map: Tensor<4>| map.flip([3]), |map: Tensor<4>| map.flip([2]), |map: Tensor<4>| map.swap_dims(2, 3)]
+        {
+            let (out, _) = attend(inputs.clone(), &content_only(5));
+            let (turned, _) = attend(inputs.clone().map(turn), &content_only(5));
+            assert_close(&turned, &turn(out), 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_shift_of_all_coordinates_changes_nothing_when_they_are_relative() {
+        let options = Pairwise { position: PairPosition::Relative, ..content_only(3) };
+        let ([phi, psi, beta], gamma) = (maps(1, 4, 4), widths(&options).random(7));
+        let run = |position: Tensor<3>| {
+            let inputs = (phi.clone(), psi.clone(), beta.clone());
+            pairwise(inputs.0, inputs.1, inputs.2, Some(position), &gamma, &options, &mut Pass::silent()).out
+        };
+        let position = random([2, 4, 4], 34);
+        assert_close(&run(position.clone().add_scalar(0.5)), &run(position), 1e-5);
+    }
+
+    #[test]
+    fn a_batch_of_two_equals_two_batches_of_one() {
+        let options = Pairwise { position: PairPosition::Relative, ..content_only(3) };
+        let inputs = maps(2, 4, 3);
+        let (both, _) = attend(inputs.clone(), &options);
+        for sample in 0..2 {
+            let (alone, _) = attend(inputs.clone().map(|map| map.narrow(0, sample, 1)), &options);
+            assert_close(&both.clone().narrow(0, sample, 1), &alone, 1e-6);
+        }
+    }
+
+    #[test]
+    fn recorded_equals_unrecorded() {
+        for relation in RELATIONS {
+            for position in POSITIONS {
+                let options = Pairwise { relation, position, window: 3 };
+                let ([phi, psi, beta], gamma) = (maps(2, 4, 5), widths(&options).random(7));
+                let (recorded, weights) = attend([phi.clone(), psi.clone(), beta.clone()], &options);
+                let mut pass = Pass::silent();
+                let silent = pairwise(
+                    phi.clone(),
+                    psi.clone(),
+                    beta.clone(),
+                    planes(&options, 4, 5),
+                    &gamma,
+                    &options,
+                    &mut pass,
+                );
+                assert!(silent.weights.is_none());
+                assert_close(&silent.out, &recorded, 1e-5);
+                let mut pass = Pass::recording();
+                pairwise(phi, psi, beta, planes(&options, 4, 5), &gamma, &options, &mut pass);
+                assert_close(&pass.into_trace().get::<4>("weights").unwrap(), &weights, 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_differences() {
+        for relation in RELATIONS {
+            for position in [PairPosition::Relative, PairPosition::Absolute] {
+                let options = Pairwise { relation, position, window: 3 };
+                let widths = widths(&options);
+                let mut inputs = vec![
+                    ("phi", noise(3 * 12, 1)),
+                    ("psi", noise(3 * 12, 2)),
+                    ("beta", noise(4 * 12, 3)),
+                    ("position", noise(2 * 12, 4)),
+                ];
+                inputs.extend(widths.smooth_parameters(5));
+                assert_gradients_are_differences(&inputs, |inputs| {
+                    let map = |index: usize, channels: usize| inputs[index].clone().reshape([1, channels, 3, 4]);
+                    let position = inputs[3].clone().reshape([2, 3, 4]);
+                    let gamma = widths.gamma(&inputs[4..]);
+                    pairwise(map(0, 3), map(1, 3), map(2, 4), Some(position), &gamma, &options, &mut Pass::silent()).out
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_stays_where_it_is_seen() {
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for which in 0..3 {
+                let mut inputs = maps(1, 5, 5);
+                inputs[which] = inputs[which].clone().slice_fill([0..1, 0..1, 0..1, 0..1], poison);
+                let (out, _) = attend(inputs, &content_only(3));
+                let far = values(&out.slice([0..1, 0..4, 2..5, 2..5]));
+                assert!(far.iter().all(|value| value.is_finite()), "{poison} in input {which} reached {far:?}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "pairwise: phi has channels 3, psi has channels 2")]
+    fn features_of_different_widths_are_refused() {
+        let [phi, _, beta] = maps(1, 3, 3);
+        attend([phi, random([1, 2, 3, 3], 1), beta], &content_only(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "pairwise: gamma has channels 3, the relation has channels 6")]
+    fn a_gamma_for_another_relation_is_refused() {
+        let ([phi, psi, beta], gamma) = (maps(1, 3, 3), widths(&content_only(3)).random(1));
+        let options = Pairwise { relation: PairRelation::Concatenation, ..content_only(3) };
+        pairwise(phi, psi, beta, None, &gamma, &options, &mut Pass::silent());
+    }
+
+    #[test]
+    #[should_panic(expected = "pairwise: position has planes 0, the option has planes 2")]
+    fn a_missing_position_is_named() {
+        let options = Pairwise { position: PairPosition::Relative, ..content_only(3) };
+        let ([phi, psi, beta], gamma) = (maps(1, 3, 3), widths(&options).random(1));
+        pairwise(phi, psi, beta, None, &gamma, &options, &mut Pass::silent());
+    }
+
+    #[test]
+    #[should_panic(expected = "pairwise: window 7 reflects 3 beyond the edge, image has height 3, needs at least 4")]
+    fn a_footprint_larger_than_its_reflection_is_named() {
+        attend(maps(1, 3, 5), &content_only(7));
+    }
+
+    #[test]
+    #[should_panic(expected = "pairwise: a footprint has a middle, window must be odd, got 4")]
+    fn an_even_footprint_is_refused() {
+        attend(maps(1, 5, 5), &content_only(4));
+    }
+
+    #[test]
+    #[should_panic(expected = "pairwise: 2 weight channels do not divide beta channels 3")]
+    fn weights_that_cannot_be_shared_evenly_are_refused() {
+        let [phi, psi, _] = maps(1, 3, 3);
+        attend([phi, psi, random([1, 3, 3, 3], 1)], &content_only(3));
+    }
+}
