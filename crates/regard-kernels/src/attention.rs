@@ -116,10 +116,22 @@ impl Attention {
             if let Some(bias_grad) = bias_grad.get_mut(start * m..(start + rows) * m) {
                 add_all(bias_grad, [slopes.to_vec()]);
             }
-            multiply(Size { m, inner: rows, n: v }, Matrix::transposed(weights, m), (grad, v), (&mut grads[2], v), true);
+            multiply(
+                Size { m, inner: rows, n: v },
+                Matrix::transposed(weights, m),
+                (grad, v),
+                (&mut grads[2], v),
+                true,
+            );
             slopes.iter_mut().for_each(|slope| *slope *= self.scale);
             let block = &query[start * k..][..rows * k];
-            multiply(Size { m, inner: rows, n: k }, Matrix::transposed(slopes, m), (block, k), (&mut grads[1], k), true);
+            multiply(
+                Size { m, inner: rows, n: k },
+                Matrix::transposed(slopes, m),
+                (block, k),
+                (&mut grads[1], k),
+                true,
+            );
             let query_grad = &mut grads[0][start * k..][..rows * k];
             multiply(Size { m: rows, inner: m, n: k }, Matrix::rows(slopes, m), (key, k), (query_grad, k), false);
         }
@@ -270,9 +282,7 @@ mod tests {
                     (case.causal && j + n > i + m)
                         || (!case.visible.is_empty() && case.visible[head / case.heads * m + j] == 0.0)
                 };
-                let bias = |i: usize, j: usize| {
-                    case.bias.map_or(0.0, |_| p[3][(case.bias_slot(head) * n + i) * m + j])
-                };
+                let bias = |i: usize, j: usize| case.bias.map_or(0.0, |_| p[3][(case.bias_slot(head) * n + i) * m + j]);
                 let masks = Masks { scale: f64::from(case.scale), hidden: &hidden, bias: &bias };
                 let part = |x: &[f64], len: usize| x[head * len..][..len].to_vec();
                 naive::attention(&part(&p[0], n * k), &part(&p[1], m * k), &part(&p[2], m * v), [m, k, v], &masks)

@@ -15,12 +15,10 @@ pub mod layer_norm;
 
 mod math;
 
-
+pub mod nl_means;
 mod product;
 pub mod simd;
 pub mod softmax;
-
-
 
 #[cfg(any(test, feature = "naive"))]
 pub mod naive;

@@ -4,8 +4,6 @@ mod check;
 mod dot;
 mod rows;
 
-
 pub use check::{assert_close, assert_differences, noise, wide};
 pub use dot::{Masks, attention};
 pub use rows::{bias_gelu, gelu, layer_norm, log_softmax, log_softmax_backward, softmax, softmax_backward};
-

@@ -45,7 +45,17 @@ fn multiply_body<V: Vector>(size: Size, a: Matrix, b: (&[f32], usize), out: (&mu
         assert!(b.1 >= n && b.0.len() >= (inner - 1) * b.1 + n, "the right matrix is too small");
         assert!(a.data.len() > (m - 1) * a.row + (inner - 1) * a.column, "the left matrix is too small");
     }
-    let call = Call { inner, a: a.data.as_ptr(), a_row: a.row, a_column: a.column, b: b.0.as_ptr(), b_row: b.1, out: out.0.as_mut_ptr(), out_row: out.1, add };
+    let call = Call {
+        inner,
+        a: a.data.as_ptr(),
+        a_row: a.row,
+        a_column: a.column,
+        b: b.0.as_ptr(),
+        b_row: b.1,
+        out: out.0.as_mut_ptr(),
+        out_row: out.1,
+        add,
+    };
     // SAFETY: the assertions above cover every element that the tiles of an m x n output touch
     unsafe {
         // 24 accumulators fill the 32 registers of AVX-512, 8 the 16 of AVX2

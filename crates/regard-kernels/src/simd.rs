@@ -108,7 +108,11 @@ pub(crate) trait Vector: Copy {
         let rest = &slice[at..];
         // SAFETY: the branch chooses the load by the length of the slice
         unsafe {
-            if rest.len() >= Self::LANES { Self::load(rest.as_ptr()) } else { Self::load_first(rest.as_ptr(), rest.len()) }
+            if rest.len() >= Self::LANES {
+                Self::load(rest.as_ptr())
+            } else {
+                Self::load_first(rest.as_ptr(), rest.len())
+            }
         }
     }
     /// Writes the lanes that the slice has room for.

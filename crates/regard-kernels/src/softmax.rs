@@ -142,10 +142,18 @@ mod tests {
                 with_path(path, || {
                     let out = softmax(&scaled, width);
                     assert_close(&out, &naive::softmax(&scaled, width), 1e-6);
-                    assert_close(&softmax_backward(&out, &grad, width), &naive::softmax_backward(&scaled, &grad, width), 1e-6);
+                    assert_close(
+                        &softmax_backward(&out, &grad, width),
+                        &naive::softmax_backward(&scaled, &grad, width),
+                        1e-6,
+                    );
                     let out = log_softmax(&scaled, width);
                     assert_close(&out, &naive::log_softmax(&scaled, width), 4e-6);
-                    assert_close(&log_softmax_backward(&out, &grad, width), &naive::log_softmax_backward(&scaled, &grad, width), 2e-5);
+                    assert_close(
+                        &log_softmax_backward(&out, &grad, width),
+                        &naive::log_softmax_backward(&scaled, &grad, width),
+                        2e-5,
+                    );
                 });
             }
         }

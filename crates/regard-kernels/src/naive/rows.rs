@@ -38,9 +38,7 @@ pub fn softmax_backward(x: &[f32], grad: &[f32], width: usize) -> Vec<f64> {
 #[must_use]
 pub fn log_softmax_backward(x: &[f32], grad: &[f32], width: usize) -> Vec<f64> {
     let (out, grad) = (softmax(x, width), wide(grad));
-    (0..x.len())
-        .map(|j| grad[j] - out[j] * grad[j / width * width..][..width].iter().sum::<f64>())
-        .collect()
+    (0..x.len()).map(|j| grad[j] - out[j] * grad[j / width * width..][..width].iter().sum::<f64>()).collect()
 }
 
 #[must_use]
