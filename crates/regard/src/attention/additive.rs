@@ -172,7 +172,9 @@ mod tests {
                 }
                 let total: f32 = row.iter().sum();
                 if total > 0.0 {
-                    row.iter_mut().for_each(|w| *w /= total);
+                    for w in &mut row {
+                        *w /= total;
+                    }
                 }
                 for i in 0..value_width {
                     out.push((0..keys).map(|m| row[m] * value[(b * keys + m) * value_width + i]).sum());
@@ -239,9 +241,9 @@ mod tests {
     #[test]
     fn a_query_without_any_key_gets_zeros() {
         let attended = run(inputs(1), &weights(2), Some(mask(&[[true; 5], [false; 5]])));
-        let first = attended.out.slice([0..1]);
+        let first = attended.out.slice_dim(0, 0..1);
         assert_close(&first.clone(), &first.zeros_like(), 0.0);
-        let first = attended.weights.unwrap().slice([0..1]);
+        let first = attended.weights.unwrap().slice_dim(0, 0..1);
         assert_close(&first.clone(), &first.zeros_like(), 0.0);
     }
 
@@ -250,7 +252,7 @@ mod tests {
         let (query, memory, value) = inputs(11);
         let both = run((query.clone(), memory.clone(), value.clone()), &weights(12), None).out;
         for b in 0..2 {
-            let one = |t: &Tensor<3>| t.clone().slice([b..=b]);
+            let one = |t: &Tensor<3>| t.clone().slice_dim(0, b..=b);
             let single = run((one(&query), one(&memory), one(&value)), &weights(12), None).out;
             assert_close(&one(&both), &single, 1e-6);
         }

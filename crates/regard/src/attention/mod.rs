@@ -10,6 +10,9 @@
 //! | [`pairwise`](fn@pairwise) | every pixel at its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
 //! | [`patchwise`](fn@patchwise) | every pixel at its footprint, as one patch | Zhao et al. 2020 (SAN) |
 //! | [`non_local_means`](fn@non_local_means) | every pixel at the pixels whose patch looks like its own | Buades et al. 2005 |
+//! | [`Step::attend`] | patches of a clip in space and time, by the plans of [`SpaceTime`] | Bertasius et al. 2021 |
+//!
+//! Where tokens stand, without parameters: [`position`].
 //!
 //! Every operator takes a [`Pass`](crate::Pass) and returns [`Attended`]. When nobody listens it
 //! runs a fused kernel on the CPU; when somebody does, or on another device, it runs plain Burn
@@ -29,6 +32,8 @@ mod patchwise;
 mod project;
 mod stem;
 mod window;
+pub mod position;
+mod space_time;
 
 pub use additive::{AdditiveMemory, AdditiveWeights, additive};
 pub use dot_product::{DotProduct, dot_product, merge_heads, split_heads};
@@ -41,6 +46,7 @@ pub use patchwise::{PatchRelation, Patchwise, patchwise};
 pub use project::project;
 pub use stem::{Stem, place_mixture, stem};
 pub use window::{Border, unfold};
+pub use space_time::{Grid, Plan, SpaceTime, Step};
 
 use burn::tensor::Tensor;
 

@@ -97,7 +97,7 @@ fn softmax_form(
 /// `ReLU(w_f . [theta_i, phi_j])` as `ReLU(a_i + b_j)`: the pairs are never concatenated.
 fn concatenation(theta: Tensor<3>, phi: Tensor<3>, weight: Tensor<1>) -> Tensor<3> {
     let width = theta.dims()[2];
-    let half = |from: usize| weight.clone().slice([from..from + width]).reshape([width, 1]);
+    let half = |from: usize| weight.clone().slice_dim(0, from..from + width).reshape([width, 1]);
     let rows = linear(theta, half(0), None);
     let columns = linear(phi, half(width), None);
     relu(rows + columns.swap_dims(1, 2))
@@ -192,7 +192,9 @@ mod tests {
                     Affinity::Gaussian | Affinity::EmbeddedGaussian => row.iter().sum(),
                     Affinity::DotProduct | Affinity::Concatenation => keys as f32,
                 };
-                row.iter_mut().for_each(|w| *w /= normaliser);
+                for w in &mut row {
+                    *w /= normaliser;
+                }
                 for c in 0..out_width {
                     out.push((0..keys).map(|j| row[j] * g[(b * keys + j) * out_width + c]).sum());
                 }
@@ -238,8 +240,8 @@ mod tests {
         for affinity in AFFINITIES {
             let both = run(inputs(5), &options(affinity, None)).out;
             for b in 0..2 {
-                let one = inputs(5).map(|t| t.slice([b..=b]));
-                assert_close(&both.clone().slice([b..=b]), &run(one, &options(affinity, None)).out, 1e-6);
+                let one = inputs(5).map(|t| t.slice_dim(0, b..=b));
+                assert_close(&both.clone().slice_dim(0, b..=b), &run(one, &options(affinity, None)).out, 1e-6);
             }
         }
     }
@@ -272,7 +274,7 @@ mod tests {
             if let Some(weight) = &options.concatenation {
                 // a difference across the corner of the ReLU would be no derivative
                 let [theta, phi, _] = shapes.clone();
-                let half = |from: usize| weight.clone().slice([from..from + 3]).reshape([3, 1]);
+                let half = |from: usize| weight.clone().slice_dim(0, from..from + 3).reshape([3, 1]);
                 let sum = linear(theta, half(0), None) + linear(phi, half(3), None).swap_dims(1, 2);
                 let nearest = values(&sum).iter().fold(f32::MAX, |nearest, s| nearest.min(s.abs()));
                 assert!(nearest > 0.045, "choose another seed: {nearest}");

@@ -1,7 +1,7 @@
 //! Non-local block: `z = x + BatchNorm(W_z y)`, where `y` is the non-local operation over all positions of `x`.
 //! Wang et al. 2018, "Non-local Neural Networks", arXiv:1711.07971, section 3.3.
 //!
-//! The block starts as the identity: the weight of its BatchNorm is zero, so that it can be put into a
+//! The block starts as the identity: the weight of its `BatchNorm` is zero, so that it can be put into a
 //! pretrained network.
 //!
 //! Differences from facebookresearch/video-nonlocal-net and AlexHex7/Non-local_pytorch:
@@ -437,8 +437,8 @@ mod tests {
             let images = random([2, 4, 3, 4], 3);
             let both = block.forward(images.clone(), &mut Pass::silent()).out;
             for b in 0..2 {
-                let one = block.forward(images.clone().slice([b..=b]), &mut Pass::silent()).out;
-                assert_close(&both.clone().slice([b..=b]), &one, 1e-5);
+                let one = block.forward(images.clone().slice_dim(0, b..=b), &mut Pass::silent()).out;
+                assert_close(&both.clone().slice_dim(0, b..=b), &one, 1e-5);
             }
         }
     }
