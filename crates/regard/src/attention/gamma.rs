@@ -1,7 +1,7 @@
 //! The mapping gamma of SAN: from a relation between features to attention weights.
 //! Zhao, Jia, Koltun 2020, "Exploring Self-attention for Image Recognition".
 //!
-//! BatchNorm, ReLU, Linear without bias, BatchNorm, ReLU, Linear with bias: two normalised layers that
+//! `BatchNorm`, `ReLU`, linear without bias, and again with bias: two normalised layers that
 //! pairwise attention applies to every pair of pixels and patchwise attention to every pixel.
 //! It owns parameters and still lives here, since both operators are defined by means of it.
 
@@ -12,7 +12,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::project;
 
-/// BatchNorm-ReLU-Linear-BatchNorm-ReLU-Linear over the channel axis.
+/// Norm, rectifier, linear, norm, rectifier, linear over the channel axis.
 #[derive(Module, Debug)]
 pub struct Gamma {
     pub norm1: BatchNorm,
@@ -79,7 +79,7 @@ pub(crate) mod samples {
     pub type Named = Vec<(&'static str, Vec<f32>)>;
 
     impl Widths {
-        /// Any parameters: ReLUs are on, off and anywhere between.
+        /// Any parameters: the rectifiers are on, off and anywhere between.
         pub fn parameters(self, seed: u64) -> Named {
             let Self { inputs, hidden, outputs } = self;
             let scaled = |len: usize, seed: u64, factor: f32| noise(len, seed).iter().map(|x| x * factor).collect();
@@ -95,7 +95,7 @@ pub(crate) mod samples {
             ]
         }
 
-        /// The same with every ReLU clearly on or clearly off, so that finite differences cross no kink.
+        /// The same with every rectifier clearly on or clearly off, so that finite differences cross no kink.
         pub fn smooth_parameters(self, seed: u64) -> Named {
             let far = |len: usize| (0..len).map(|index| if index % 3 == 1 { -2.0 } else { 2.0 }).collect::<Vec<f32>>();
             let mut named = self.parameters(seed);

@@ -5,7 +5,7 @@
 //! head. `r` joins an embedding of the row offset and one of the column offset, each of half the head's
 //! width. Pixels outside the image take no part.
 //!
-//! Differences from the public PyTorch port (leaderj1001): scores are sums over a head's channels, not
+//! Differences from the public port (leaderj1001): scores are sums over a head's channels, not
 //! kept for each channel; every head sees rows and columns; padding takes no part in the softmax.
 
 use burn::tensor::Tensor;

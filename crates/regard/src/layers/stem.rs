@@ -1,0 +1,190 @@
+//! The attention stem: attention inside aligned blocks, in place of a network's first convolution.
+//! Ramachandran et al. 2019, "Stand-Alone Self-Attention in Vision Models", arXiv:1906.05909, section 3.2.
+//!
+//! The number of value maps is not published (a public port has 4), nor whether blocks have relative
+//! positions. The batch norm and max pool that follow belong to the network.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::Pointwise;
+use super::local::{RelativeEmbedding, heads_divide, positive};
+use crate::attention::{Attended, Stem, place_mixture, stem};
+use crate::{Error, Pass};
+
+/// One attention stem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionStemConfig {
+    /// Channels that come in.
+    pub channels_in: usize,
+    /// Channels that go out, and of query and key.
+    pub channels_out: usize,
+    pub heads: usize,
+    /// Side of a block.
+    pub block: usize,
+    /// Value maps that a place mixes.
+    pub maps: usize,
+    /// Whether offsets inside a block have embeddings.
+    pub relative: bool,
+}
+
+impl AttentionStemConfig {
+    /// The paper's stem: 64 channels, 4 heads, blocks of 4 x 4.
+    pub const fn paper() -> Self {
+        Self { channels_in: 3, channels_out: 64, heads: 4, block: 4, maps: 4, relative: false }
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        positive("channels_in", self.channels_in)?;
+        positive("channels_out", self.channels_out)?;
+        positive("block", self.block)?;
+        positive("maps", self.maps)?;
+        heads_divide(self.heads, self.channels_out, self.relative)
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<AttentionStem, Error> {
+        self.validate()?;
+        let head_width = self.channels_out / self.heads;
+        let normal = Initializer::Normal { mean: 0.0, std: 1.0 / (head_width as f64).sqrt() };
+        let projection = |outputs: usize| Pointwise::unbiased(self.channels_in, outputs, device);
+        let offsets = 2 * self.block - 1;
+        Ok(AttentionStem {
+            query: projection(self.channels_out),
+            key: projection(self.channels_out),
+            values: projection(self.maps * self.channels_out),
+            place_rows: normal.init([head_width, self.block], device),
+            place_columns: normal.init([head_width, self.block], device),
+            nu: normal.init([self.maps, head_width], device),
+            relative: self.relative.then(|| RelativeEmbedding::new(self.heads, head_width, offsets, device)),
+            heads: self.heads,
+            block: self.block,
+        })
+    }
+}
+
+/// Projections, the mixture of value maps, and attention inside aligned blocks.
+#[derive(Module, Debug)]
+pub struct AttentionStem {
+    pub query: Pointwise,
+    pub key: Pointwise,
+    /// All value maps at once, `[M*out, in]`, map-major.
+    pub values: Pointwise,
+    /// `[K, b]`
+    pub place_rows: Param<Tensor<2>>,
+    /// `[K, b]`
+    pub place_columns: Param<Tensor<2>>,
+    /// `[M, K]`
+    pub nu: Param<Tensor<2>>,
+    pub relative: Option<RelativeEmbedding>,
+    heads: usize,
+    block: usize,
+}
+
+impl AttentionStem {
+    /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B*blocks, A, b*b, b*b]`.
+    ///
+    /// # Panics
+    /// When blocks do not fill the map, or it has another number of channels.
+    pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
+        let [batch, _, height, width] = map.dims();
+        let (query, key) = (self.query.forward(map.clone()), self.key.forward(map.clone()));
+        let (maps, channels) = (self.nu.dims()[0], query.dims()[1]);
+        let values = self.values.forward(map).reshape([batch, maps, channels, height, width]);
+        let mixture = place_mixture(self.place_rows.val(), self.place_columns.val(), self.nu.val());
+        let options = Stem {
+            heads: self.heads,
+            block: self.block,
+            relative: self.relative.as_ref().map(RelativeEmbedding::value),
+            scale: None,
+        };
+        stem(query, key, values, mixture, &options, pass)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::testing::{assert_close, random, random_on};
+
+    fn config() -> AttentionStemConfig {
+        AttentionStemConfig { relative: true, ..AttentionStemConfig::paper() }
+    }
+
+    #[test]
+    fn its_value_is_the_mixture_of_matrices_applied_to_the_pixel() {
+        let config =
+            AttentionStemConfig { channels_out: 4, heads: 1, block: 2, maps: 3, ..AttentionStemConfig::paper() };
+        let mut layer = config.init(&device::cpu()).unwrap();
+        // with queries of zero a block averages its values
+        layer.query.weight = layer.query.weight.map(|weight| weight.zeros_like());
+        let image = random([1, 3, 2, 2], 1);
+        let out = layer.forward(image.clone(), &mut Pass::silent()).out;
+        let mixture = place_mixture(layer.place_rows.val(), layer.place_columns.val(), layer.nu.val());
+        let mut mean = Tensor::<2>::zeros([4, 1], &device::cpu());
+        for place in 0..4 {
+            let pixel = image.clone().reshape([3, 4]).narrow(1, place, 1);
+            let weight = (0..3)
+                .map(|m| {
+                    let share = mixture.clone().reshape([3, 4]).slice([m..m + 1, place..place + 1]);
+                    layer.values.weight.val().narrow(0, m * 4, 4) * share
+                })
+                .reduce(|left, right| left + right)
+                .unwrap();
+            mean = mean + weight.matmul(pixel).div_scalar(4.0);
+        }
+        assert_close(&out, &mean.reshape([1, 4, 1, 1]).expand([1, 4, 2, 2]), 1e-5);
+    }
+
+    #[test]
+    fn the_stem_of_the_paper_gives_sixty_four_channels() {
+        let layer = config().init(&device::cpu()).unwrap();
+        let attended = layer.forward(random([2, 3, 8, 12], 1), &mut Pass::recording());
+        assert_eq!(attended.out.dims(), [2, 64, 8, 12]);
+        assert_eq!(attended.weights.unwrap().dims(), [2 * 2 * 3, 4, 16, 16]);
+        let projections = (2 + 4) * 3 * 64;
+        assert_eq!(layer.num_params(), projections + 2 * 16 * 4 + 4 * 16 + 64 * 7);
+    }
+
+    #[test]
+    fn a_gradient_reaches_every_parameter() {
+        let device = device::cpu().autodiff();
+        let layer = config().init(&device).unwrap();
+        let grads =
+            layer.forward(random_on([1, 3, 4, 8], 1, &device), &mut Pass::silent()).out.powi_scalar(2).sum().backward();
+        let relative = layer.relative.as_ref().unwrap();
+        for parameter in [
+            &layer.query.weight,
+            &layer.key.weight,
+            &layer.values.weight,
+            &layer.place_rows,
+            &layer.place_columns,
+            &layer.nu,
+        ] {
+            assert!(parameter.val().grad(&grads).unwrap().abs().max().into_scalar::<f32>() > 0.0);
+        }
+        for parameter in [&relative.rows, &relative.columns] {
+            assert!(parameter.val().grad(&grads).unwrap().abs().max().into_scalar::<f32>() > 0.0);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "stem: blocks of 4 x 4 do not fill height 6")]
+    fn an_image_that_blocks_do_not_fill_is_refused() {
+        config().init(&device::cpu()).unwrap().forward(random([1, 3, 6, 8], 1), &mut Pass::silent());
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let refusal = |config: AttentionStemConfig| config.init(&device::cpu()).unwrap_err().to_string();
+        assert_eq!(refusal(AttentionStemConfig { heads: 5, ..config() }), "`heads`: 5 do not divide channels_out 64");
+        assert_eq!(refusal(AttentionStemConfig { block: 0, ..config() }), "`block`: must be at least 1, got 0");
+        assert_eq!(refusal(AttentionStemConfig { maps: 0, ..config() }), "`maps`: must be at least 1, got 0");
+    }
+}
