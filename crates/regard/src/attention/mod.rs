@@ -29,11 +29,11 @@ mod non_local;
 mod non_local_means;
 mod pairwise;
 mod patchwise;
+pub mod position;
 mod project;
+mod space_time;
 mod stem;
 mod window;
-pub mod position;
-mod space_time;
 
 pub use additive::{AdditiveMemory, AdditiveWeights, additive};
 pub use dot_product::{DotProduct, dot_product, merge_heads, split_heads};
@@ -44,9 +44,9 @@ pub use non_local_means::{NonLocalMeans, non_local_means, non_local_means_watche
 pub use pairwise::{PairPosition, PairRelation, Pairwise, pairwise};
 pub use patchwise::{PatchRelation, Patchwise, patchwise};
 pub use project::project;
+pub use space_time::{Grid, Plan, SpaceTime, Step};
 pub use stem::{Stem, place_mixture, stem};
 pub use window::{Border, unfold};
-pub use space_time::{Grid, Plan, SpaceTime, Step};
 
 use burn::tensor::Tensor;
 
