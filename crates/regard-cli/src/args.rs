@@ -12,7 +12,7 @@ use crate::{denoise, operators, quickstart};
 #[command(name = "regard", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Args {
     /// Where tensors live: cpu, wgpu or cuda
-    #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
+    #[arg(long, global = true, display_order = 100, value_name = "NAME", default_value = "cpu")]
     device: String,
 
     #[command(subcommand)]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 use crate::files;
 
-/// Remove noise from an image: each pixel becomes the mean of pixels with similar surroundings
+/// Remove noise from an image by non-local means
 ///
-/// Non-local means (Buades, Coll and Morel 2005). The weight of a pixel is exp(-d/h^2), where d is the
+/// Each pixel becomes the mean of pixels with similar surroundings (Buades, Coll and Morel 2005). The weight of a pixel is exp(-d/h^2), where d is the
 /// mean squared difference of the patches around both, less the noise expected in it. An alpha channel
 /// stays as it is; of an animation the first frame is taken. Runs on the CPU.
 #[derive(Debug, clap::Args)]

@@ -16,6 +16,7 @@ const INK: Rgb<u8> = Rgb([30, 30, 30]);
 pub struct Heat {
     pub rows: usize,
     pub columns: usize,
+    /// NaN where nothing is shown.
     pub values: Vec<f32>,
     /// Row and column of the query, when there is one.
     pub query: Option<(usize, usize)>,
@@ -62,13 +63,15 @@ pub fn picture(picture: &Picture) -> RgbImage {
     })
 }
 
-/// A heat map from dark (nothing) to bright (the most of this map), the query framed.
+/// A heat map from dark (the least of this map) to bright (the most), the query framed.
 pub fn heat(heat: &Heat) -> RgbImage {
-    let most = heat.values.iter().fold(f32::MIN_POSITIVE, |most, value| most.max(value.abs()));
+    let least = heat.values.iter().copied().fold(f32::INFINITY, f32::min);
+    let most = heat.values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let range = (most - least).max(f32::MIN_POSITIVE);
     let mut image = panel(heat.rows, heat.columns, |row, column| {
-        let share = heat.values[row * heat.columns + column].abs() / most;
+        let value = heat.values[row * heat.columns + column];
         // a root, since attention is peaked and the rest should be seen too
-        glow(share.sqrt())
+        if value.is_nan() { PAPER.0 } else { glow(((value - least) / range).sqrt()) }
     });
     if let Some((row, column)) = heat.query {
         frame(&mut image, heat, row as u32, column as u32);
@@ -116,8 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn a_map_without_any_attention_is_dark() {
-        let nothing = Heat { rows: 2, columns: 2, values: vec![0.0; 4], query: None };
-        assert!(heat(&nothing).pixels().all(|pixel| pixel.0 == glow(0.0)));
+    fn a_map_without_differences_is_dark_and_what_is_not_shown_is_paper() {
+        let mut even = Heat { rows: 2, columns: 2, values: vec![0.5; 4], query: None };
+        assert!(heat(&even).pixels().all(|pixel| pixel.0 == glow(0.0)));
+        even.values = vec![f32::NAN; 4];
+        assert!(heat(&even).pixels().all(|pixel| *pixel == PAPER));
     }
 }

@@ -55,7 +55,7 @@ fn embedded(stage: &Stage, affinity: Affinity) -> Shown {
 
 fn non_local(stage: &Stage, affinity: Affinity, tokens: Tensor<3>, mut parameters: usize) -> Shown {
     let width = tokens.dims()[2];
-    let concatenation = (affinity == Affinity::Concatenation).then(|| stage.random([2 * width], 25));
+    let concatenation = (affinity == Affinity::Concatenation).then(|| stage.random([2 * width], 29));
     parameters += concatenation.as_ref().map_or(0, |weights| weights.dims()[0]);
     let scale = (affinity != Affinity::Concatenation).then(|| 1.0 / (width as f64).sqrt());
     let options = NonLocalOptions { affinity, scale, concatenation };
@@ -68,7 +68,8 @@ fn non_local(stage: &Stage, affinity: Affinity, tokens: Tensor<3>, mut parameter
 fn shown(stage: &Stage, parameters: usize, time: Duration, weights: Tensor<3>) -> Shown {
     let side = Stage::GRID;
     let query = Stage::QUERY.0 * side + Stage::QUERY.1;
-    let values = values(weights)[query * side * side..][..side * side].to_vec();
+    let values: Vec<f32> =
+        values(weights)[query * side * side..][..side * side].iter().map(|weight| weight.abs()).collect();
     let heat = Heat { rows: side, columns: side, values, query: Some(Stage::QUERY) };
     Shown { parameters, time, picture: stage.picture.clone(), heat, result: None }
 }

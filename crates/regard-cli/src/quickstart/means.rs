@@ -17,7 +17,7 @@ pub fn non_local_means(stage: &Stage) -> Shown {
     let result = Picture { planes: values(denoise(&mut regard::Pass::silent()).out), ..stage.picture };
 
     let (weights, window) = (values(weights), options.search);
-    let mut heat = vec![0.0; SIDE * SIDE];
+    let mut heat = vec![f32::NAN; SIDE * SIDE];
     for row in 0..SIDE / window * window {
         for column in 0..SIDE / window * window {
             let (inner_row, inner_column) = (row % window, column % window);

@@ -25,7 +25,11 @@ use crate::files;
 use draw::Heat;
 use scene::{Picture, SIDE};
 
-/// Run every operator on a small picture: a table of times, and attention maps as PNG files
+/// Run every operator on a small picture, time it and draw where it looks
+///
+/// Prints a table of operators and times, and writes a PNG file for each: the picture beside the attention of
+/// one patch of it (framed), or of the middle pixel of each window for operators that look near by. Nothing
+/// is trained.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Folder for the maps

@@ -45,7 +45,7 @@ pub fn stem(stage: &Stage) -> Shown {
     let [blocks, _, _, places] = weights.dims();
     let query = BLOCK / 2 * BLOCK + BLOCK / 2;
     let weights = values(weights.mean_dim(1).slice([0..blocks, 0..1, query..query + 1, 0..places]));
-    let mut heat = vec![0.0; SIDE * SIDE];
+    let mut heat = vec![f32::NAN; SIDE * SIDE];
     for (index, weight) in weights.iter().enumerate() {
         let (block, place) = (index / places, index % places);
         let row = block / (SIDE / BLOCK) * BLOCK + place / BLOCK;
@@ -115,7 +115,7 @@ fn san(stage: &Stage, relation: SanRelation, window: usize) -> Shown {
 /// `[1, A, k*k, H*W] -> [H, W]`: windows side by side, the strength of all heads together.
 fn tiles(weights: Tensor<4>, window: usize) -> Vec<f32> {
     let weights = values(weights.abs().mean_dim(1));
-    let mut heat = vec![0.0; SIDE * SIDE];
+    let mut heat = vec![f32::NAN; SIDE * SIDE];
     for row in 0..SIDE / window * window {
         for column in 0..SIDE / window * window {
             let (inner_row, inner_column) = (row % window, column % window);
