@@ -10,15 +10,21 @@
 
 pub mod attention;
 mod elementwise;
+pub mod gamma;
 pub mod gelu;
 pub mod layer_norm;
+pub mod local;
 
 mod math;
-
 pub mod nl_means;
+pub mod pairwise;
+pub mod patchwise;
+
 mod product;
 pub mod simd;
 pub mod softmax;
+mod tile;
+pub mod window;
 
 #[cfg(any(test, feature = "naive"))]
 pub mod naive;

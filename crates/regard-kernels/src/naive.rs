@@ -3,7 +3,10 @@
 mod check;
 mod dot;
 mod rows;
+mod windows;
 
 pub use check::{assert_close, assert_differences, noise, wide};
 pub use dot::{Masks, attention};
 pub use rows::{bias_gelu, gelu, layer_norm, log_softmax, log_softmax_backward, softmax, softmax_backward};
+
+pub use windows::{local, pairwise, patch_aggregate, patch_relate};

@@ -44,9 +44,11 @@ fn violations(path: &str, text: &str) -> Vec<String> {
         let reason = match stage(module) {
             Some(other) if other > own => Some(format!("`{}` imports the later stage `{module}`", parts[0])),
             Some(_) if module == "models" && parts[0] == "models" => {
-                let another = parts.get(1).is_some_and(|own| *own != "mod" && item.as_deref().is_some_and(|item| item != *own));
+                let another =
+                    parts.get(1).is_some_and(|own| *own != "mod" && item.as_deref().is_some_and(|item| item != *own));
                 let is_module = item.as_deref().is_some_and(|item| item.starts_with(char::is_lowercase));
-                (another && is_module).then(|| format!("model `{}` imports another, `{}`", parts[1], item.as_deref().unwrap_or("")))
+                (another && is_module)
+                    .then(|| format!("model `{}` imports another, `{}`", parts[1], item.as_deref().unwrap_or("")))
             }
             Some(_) => None,
             None if module == TESTING => (!in_tests).then(|| "`testing` is imported outside of tests".to_string()),
@@ -96,7 +98,8 @@ fn imports(text: &str) -> Vec<Import> {
 
 /// The first two names of a path, or of every path in braces: `{a::b, C}` gives `a, b` and `C`.
 fn heads(path: &str) -> Vec<(String, Option<String>)> {
-    let name = |text: &str| text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect::<String>();
+    let name =
+        |text: &str| text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect::<String>();
     let head = |text: &str| {
         let first = name(text.trim_start());
         let rest = text.trim_start()[first.len()..].strip_prefix("::").map(|rest| name(rest.trim_start_matches('{')));
@@ -173,10 +176,16 @@ fn the_check_sees_what_it_should() {
     }
     let right = [
         ("lib.rs", "pub use crate::report::Table;\n"),
-        ("models/vit.rs", "use crate::layers::{Mlp, Norm};\nuse crate::models::vit::parts;\nuse crate::{Error, Pass};\n"),
+        (
+            "models/vit.rs",
+            "use crate::layers::{Mlp, Norm};\nuse crate::models::vit::parts;\nuse crate::{Error, Pass};\n",
+        ),
         ("models/mod.rs", "use crate::models::vit::Vit;\n"),
         ("models/vit.rs", "use crate::models::Preset;\n"),
-        ("attention/local.rs", "// crate::layers is later\n#[cfg(test)]\nmod tests {\n    use crate::testing::noise;\n}\n"),
+        (
+            "attention/local.rs",
+            "// crate::layers is later\n#[cfg(test)]\nmod tests {\n    use crate::testing::noise;\n}\n",
+        ),
         ("attention/local.rs", "use burn_crate::layers;\nuse crate::attention::{check, window::{Border, unfold}};\n"),
     ];
     for (path, text) in right {

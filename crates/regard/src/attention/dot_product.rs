@@ -7,8 +7,11 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Tensor};
 
+use regard_kernels::attention::Attention;
+
 use super::{Attended, check};
 use crate::Pass;
+use crate::fused::{self, Kept, Kernel};
 
 /// Which keys a query may look at, and how scores become weights.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +38,69 @@ pub fn dot_product(
     pass: &mut Pass,
 ) -> Attended<4> {
     check_shapes(&query, &key, &value, options);
+    if !pass.listens("weights") && fused::runs_on(&query) {
+        return Attended { out: fused(query, key, value, options), weights: None };
+    }
     let (out, weights) = plain(query, key, value, options);
     pass.record("weights", &weights);
     Attended { out, weights: pass.listens("weights").then_some(weights) }
+}
+
+/// The same by the kernel that never forms the weights.
+fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduct) -> Tensor<4> {
+    let [batch, heads, queries, width] = query.dims();
+    let [_, _, keys, value_width] = value.dims();
+    let visible = options
+        .padding
+        .as_ref()
+        .map(|padding| padding.clone().into_data().iter::<bool>().map(|hidden| f32::from(u8::from(!hidden))).collect());
+    let kernel = Fused(Attention {
+        batch,
+        heads,
+        queries,
+        keys,
+        width,
+        value_width,
+        scale: scale(options, width) as f32,
+        causal: options.causal,
+        visible: visible.unwrap_or_default(),
+        bias: options.bias.as_ref().map(|bias| [bias.dims()[0], bias.dims()[1]]),
+    });
+    let shape = [batch, heads, queries, value_width];
+    let inputs = [query, key, value].map(Tensor::into_dispatch);
+    match &options.bias {
+        None => fused::apply(kernel, inputs, shape),
+        Some(bias) => {
+            let [query, key, value] = inputs;
+            fused::apply(kernel, [query, key, value, bias.clone().into_dispatch()], shape)
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Fused(Attention);
+
+impl Kernel<3> for Fused {
+    fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        self.0.forward(query, key, value, &[])
+    }
+    fn backward(&self, [query, key, value]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        let [query, key, value, _] = self.0.backward([query, key, value, &[]], kept.out, kept.extra, grad);
+        [query, key, value]
+    }
+}
+
+impl Kernel<4> for Fused {
+    fn forward(&self, [query, key, value, bias]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
+        self.0.forward(query, key, value, bias)
+    }
+    fn backward(&self, inputs: [&[f32]; 4], kept: Kept, grad: &[f32]) -> [Vec<f32>; 4] {
+        self.0.backward(inputs, kept.out, kept.extra, grad)
+    }
+}
+
+fn scale(options: &DotProduct, width: usize) -> f64 {
+    options.scale.unwrap_or(1.0 / (width as f64).sqrt())
 }
 
 /// The same by ordinary Burn operations, forming the weights.
@@ -45,10 +108,7 @@ fn plain(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
     let [batch, heads, queries, width] = query.dims();
     let keys = key.dims()[2];
     let device = query.device();
-    #[allow(clippy::cast_precision_loss)]
-    let scale = options.scale.unwrap_or(1.0 / (width as f64).sqrt());
-
-    let mut scores = query.matmul(key.transpose()).mul_scalar(scale);
+    let mut scores = query.matmul(key.transpose()).mul_scalar(scale(options, width));
     if let Some(bias) = &options.bias {
         scores = scores + bias.clone();
     }
@@ -72,7 +132,6 @@ fn plain(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
     (weights.clone().matmul(value), weights)
 }
 
-#[allow(clippy::cast_possible_wrap)]
 fn causal_diagonal(queries: usize, keys: usize) -> i64 {
     keys as i64 - queries as i64
 }

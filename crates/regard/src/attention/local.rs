@@ -11,9 +11,13 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 
+use regard_kernels::local as kernels;
+use regard_kernels::window::Window;
+
 use super::window::{Border, outside, unfold};
 use super::{Attended, check};
 use crate::Pass;
+use crate::fused::{self, Kept, Kernel};
 
 /// Heads and window of local attention.
 #[derive(Clone, Debug)]
@@ -43,9 +47,61 @@ pub struct Relative {
 /// When the shapes do not fit together; the message names the axis and both sizes.
 pub fn local(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local, pass: &mut Pass) -> Attended<4> {
     check_shapes(&query, &key, &value, options);
+    if !pass.listens("weights") && fused::runs_on(&query) && options.window <= Window::LARGEST {
+        return Attended { out: fused(query, key, value, options), weights: None };
+    }
     let (out, weights) = plain(query, key, value, options);
     pass.record("weights", &weights);
     Attended { out, weights: pass.listens("weights").then_some(weights) }
+}
+
+/// The same by the kernel that never forms the weights.
+fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) -> Tensor<4> {
+    let [batch, channels, height, width] = query.dims();
+    let value_channels = value.dims()[1];
+    let kernel = Fused(kernels::Local {
+        batch,
+        heads: options.heads,
+        width: channels / options.heads,
+        value_width: value_channels / options.heads,
+        window: Window { height, width, size: options.window },
+        relative: options.relative.is_some(),
+    });
+    let query = match options.scale {
+        Some(scale) => query.mul_scalar(scale),
+        None => query,
+    };
+    let shape = [batch, value_channels, height, width];
+    let [query, key, value] = [query, key, value].map(Tensor::into_dispatch);
+    match &options.relative {
+        None => fused::apply(kernel, [query, key, value], shape),
+        Some(Relative { rows, columns }) => {
+            let [rows, columns] = [rows, columns].map(|embedding| embedding.clone().into_dispatch());
+            fused::apply(kernel, [query, key, value, rows, columns], shape)
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Fused(kernels::Local);
+
+impl Kernel<3> for Fused {
+    fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        (self.0.forward([query, key, value, &[], &[]]), Vec::new())
+    }
+    fn backward(&self, [query, key, value]: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        let [query, key, value, ..] = self.0.backward([query, key, value, &[], &[]], grad);
+        [query, key, value]
+    }
+}
+
+impl Kernel<5> for Fused {
+    fn forward(&self, inputs: [&[f32]; 5]) -> (Vec<f32>, Vec<f32>) {
+        (self.0.forward(inputs), Vec::new())
+    }
+    fn backward(&self, inputs: [&[f32]; 5], _: Kept, grad: &[f32]) -> [Vec<f32>; 5] {
+        self.0.backward(inputs, grad)
+    }
 }
 
 /// The same by ordinary Burn operations, forming the weights.

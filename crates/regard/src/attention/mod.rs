@@ -5,12 +5,12 @@
 //! | [`dot_product`](fn@dot_product) | every query at every key | Vaswani et al. 2017 |
 //! | [`additive`](fn@additive) | every query at every key, scored by a small network | Bahdanau et al. 2014 |
 //! | [`non_local`](fn@non_local) | every position at every position, by four affinities | Wang et al. 2018 |
+//! | [`Step::attend`] | patches of a clip in space and time, by the plans of [`SpaceTime`] | Bertasius et al. 2021 |
 //! | [`local`](fn@local) | every pixel at the window around it | Ramachandran et al. 2019 (SASA) |
 //! | [`stem`](fn@stem) | every pixel at its own aligned block | Ramachandran et al. 2019 (SASA) |
 //! | [`pairwise`](fn@pairwise) | every pixel at its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
 //! | [`patchwise`](fn@patchwise) | every pixel at its footprint, as one patch | Zhao et al. 2020 (SAN) |
 //! | [`non_local_means`](fn@non_local_means) | every pixel at the pixels whose patch looks like its own | Buades et al. 2005 |
-//! | [`Step::attend`] | patches of a clip in space and time, by the plans of [`SpaceTime`] | Bertasius et al. 2021 |
 //!
 //! Where tokens stand, without parameters: [`position`].
 //!

@@ -12,9 +12,14 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use serde::{Deserialize, Serialize};
 
+use regard_kernels::pairwise as kernels;
+use regard_kernels::window::Window;
+
+use super::gamma::Norms;
 use super::window::{Border, aggregate, check_odd, check_window, unfold};
 use super::{Attended, Gamma, check};
 use crate::Pass;
+use crate::fused::{self, Kept, Kernel};
 
 /// The relation `delta` between two pixels' features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,9 +95,84 @@ pub fn pairwise(
     pass: &mut Pass,
 ) -> Attended<4> {
     check_shapes(&phi, &psi, &beta, position.as_ref(), gamma, options);
+    if !pass.listens("weights") && fused::runs_on(&phi) && options.window <= Window::LARGEST {
+        if let Some(norms) = Norms::new([&gamma.norm1, &gamma.norm2], &phi.device()) {
+            return Attended { out: fused(phi, psi, beta, position, gamma, options, norms), weights: None };
+        }
+    }
     let (out, weights) = plain(phi, psi, beta, position, gamma, options);
     pass.record("weights", &weights);
     Attended { out, weights: pass.listens("weights").then_some(weights) }
+}
+
+/// The same by the kernel that never forms the weights.
+fn fused(
+    phi: Tensor<4>,
+    psi: Tensor<4>,
+    beta: Tensor<4>,
+    position: Option<Tensor<3>>,
+    gamma: &Gamma,
+    options: &Pairwise,
+    norms: Norms<2>,
+) -> Tensor<4> {
+    let [batch, features, height, width] = phi.dims();
+    let (shape, device) = (beta.dims(), phi.device());
+    let case = kernels::Pairwise {
+        batch,
+        features,
+        values: shape[1],
+        weights: gamma.outputs(),
+        hidden: gamma.hidden(),
+        window: Window { height, width, size: options.window },
+        relation: match options.relation {
+            PairRelation::Summation => kernels::Relation::Summation,
+            PairRelation::Subtraction => kernels::Relation::Subtraction,
+            PairRelation::Concatenation => kernels::Relation::Concatenation,
+            PairRelation::Hadamard => kernels::Relation::Hadamard,
+            PairRelation::Dot => kernels::Relation::Dot,
+        },
+        position: match options.position {
+            PairPosition::Relative => kernels::Position::Relative,
+            PairPosition::Absolute => kernels::Position::Absolute,
+            PairPosition::None => kernels::Position::None,
+        },
+        epsilon: gamma.norm1.epsilon as f32,
+    };
+    let parameters = Tensor::cat([gamma.first(), gamma.second()].concat(), 0).into_dispatch();
+    let kernel = Fused { case, norms: norms.clone() };
+    let [phi, psi, beta] = [phi, psi, beta].map(Tensor::into_dispatch);
+    let out = match position {
+        None => fused::apply(kernel, [phi, psi, beta, parameters], shape),
+        Some(position) => fused::apply(kernel, [phi, psi, beta, position.into_dispatch(), parameters], shape),
+    };
+    norms.update([&gamma.norm1, &gamma.norm2], &device);
+    out
+}
+
+#[derive(Clone, Debug)]
+struct Fused {
+    case: kernels::Pairwise,
+    norms: Norms<2>,
+}
+
+impl Kernel<5> for Fused {
+    fn forward(&self, inputs: [&[f32]; 5]) -> (Vec<f32>, Vec<f32>) {
+        (self.case.forward(inputs, self.norms.moments(|| self.case.moments(inputs))), Vec::new())
+    }
+    fn backward(&self, inputs: [&[f32]; 5], _: Kept, grad: &[f32]) -> [Vec<f32>; 5] {
+        let moments = self.norms.moments(|| self.case.moments(inputs));
+        self.case.backward(inputs, moments, self.norms.statistics, grad)
+    }
+}
+
+impl Kernel<4> for Fused {
+    fn forward(&self, [phi, psi, beta, gamma]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
+        Kernel::<5>::forward(self, [phi, psi, beta, &[], gamma])
+    }
+    fn backward(&self, [phi, psi, beta, gamma]: [&[f32]; 4], kept: Kept, grad: &[f32]) -> [Vec<f32>; 4] {
+        let [phi, psi, beta, _, gamma] = Kernel::<5>::backward(self, [phi, psi, beta, &[], gamma], kept, grad);
+        [phi, psi, beta, gamma]
+    }
 }
 
 /// The same by ordinary Burn operations, forming the weights.

@@ -9,11 +9,16 @@
 //! The published code has concatenation only; star and clique follow the paper's text.
 
 use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use regard_kernels::patchwise::{PatchAggregate, PatchRelate, Relation};
+use regard_kernels::window::Window;
 use serde::{Deserialize, Serialize};
 
+use super::gamma::Norms;
 use super::window::{Border, aggregate, check_odd, check_window, unfold};
 use super::{Attended, Gamma, check};
 use crate::Pass;
+use crate::fused::{self, Kept, Kernel};
 
 /// The relation `delta` of a whole patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,9 +67,93 @@ pub fn patchwise(
     pass: &mut Pass,
 ) -> Attended<4> {
     check_shapes(phi.as_ref(), &psi, &beta, gamma, options);
+    if !pass.listens("weights") && fused::runs_on(&psi) && options.window <= Window::LARGEST {
+        return Attended { out: fused(phi, psi, beta, gamma, options), weights: None };
+    }
     let (out, weights) = plain(phi, psi, beta, gamma, options);
     pass.record("weights", &weights);
     Attended { out, weights: pass.listens("weights").then_some(weights) }
+}
+
+/// The same by two kernels that keep patches and weights in the cache, and a small norm between them.
+fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma, options: &Patchwise) -> Tensor<4> {
+    let [batch, features, height, width] = psi.dims();
+    let (values, device) = (beta.dims()[1], psi.device());
+    let window = Window { height, width, size: options.window };
+    let norms = Norms::new([&gamma.norm1], &device).expect("one norm agrees with itself");
+    let relate = Relate {
+        case: PatchRelate {
+            batch,
+            features,
+            hidden: gamma.hidden(),
+            window,
+            relation: match (options.relation, &phi) {
+                (PatchRelation::Star, _) => Relation::Star,
+                (PatchRelation::Clique, _) => Relation::Clique,
+                (PatchRelation::Concatenation, Some(_)) => Relation::Concatenation,
+                (PatchRelation::Concatenation, None) => Relation::Patch,
+            },
+            epsilon: gamma.norm1.epsilon as f32,
+        },
+        norms: norms.clone(),
+    };
+    let (parameters, psi) = (Tensor::cat(gamma.first(), 0).into_dispatch(), psi.into_dispatch());
+    let shape = [batch, gamma.hidden(), height, width];
+    let hidden: Tensor<4> = match phi {
+        Some(phi) => fused::apply(relate, [phi.into_dispatch(), psi, parameters], shape),
+        None => fused::apply(relate, [psi, parameters], shape),
+    };
+    norms.update([&gamma.norm1], &device);
+    let hidden = relu(gamma.norm2.forward(hidden));
+
+    let weights = gamma.outputs() / window.offsets();
+    let aggregate = Aggregate(PatchAggregate { batch, hidden: gamma.hidden(), values, weights, window });
+    let inputs = [
+        hidden.into_dispatch(),
+        gamma.linear2.val().into_dispatch(),
+        gamma.bias2.val().into_dispatch(),
+        beta.into_dispatch(),
+    ];
+    fused::apply(aggregate, inputs, [batch, values, height, width])
+}
+
+#[derive(Clone, Debug)]
+struct Relate {
+    case: PatchRelate,
+    norms: Norms<1>,
+}
+
+impl Kernel<3> for Relate {
+    fn forward(&self, inputs: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        let [moments] = self.norms.moments(|| [self.case.moments(inputs)]);
+        (self.case.forward(inputs, moments), Vec::new())
+    }
+    fn backward(&self, inputs: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        let [moments] = self.norms.moments(|| [self.case.moments(inputs)]);
+        self.case.backward(inputs, moments, self.norms.statistics, grad)
+    }
+}
+
+impl Kernel<2> for Relate {
+    fn forward(&self, [psi, gamma]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
+        Kernel::<3>::forward(self, [&[], psi, gamma])
+    }
+    fn backward(&self, [psi, gamma]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
+        let [_, psi, gamma] = Kernel::<3>::backward(self, [&[], psi, gamma], kept, grad);
+        [psi, gamma]
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Aggregate(PatchAggregate);
+
+impl Kernel<4> for Aggregate {
+    fn forward(&self, inputs: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
+        (self.0.forward(inputs), Vec::new())
+    }
+    fn backward(&self, inputs: [&[f32]; 4], _: Kept, grad: &[f32]) -> [Vec<f32>; 4] {
+        self.0.backward(inputs, grad)
+    }
 }
 
 /// The same by ordinary Burn operations, forming the weights.
@@ -102,9 +191,7 @@ fn relate(phi: Option<Tensor<4>>, psi: Tensor<4>, options: &Patchwise) -> Tensor
             Tensor::cat(vec![phi.reshape([batch, centre, 1, pixels]), patch], 1)
         }
         (PatchRelation::Concatenation, None) => patch.reshape([batch, channels * offsets, 1, pixels]),
-        (PatchRelation::Star | PatchRelation::Clique, None) => {
-            panic!("patchwise: {:?} relates phi with psi, phi is missing", options.relation)
-        }
+        (PatchRelation::Star | PatchRelation::Clique, None) => unreachable!("refused by check_shapes"),
     }
 }
 
@@ -113,6 +200,11 @@ fn check_shapes(phi: Option<&Tensor<4>>, psi: &Tensor<4>, beta: &Tensor<4>, gamm
     let [batch, channels, height, width] = psi.dims();
     check::not_empty(NAME, "psi", &[("batch", batch), ("channels", channels), ("height", height), ("width", width)]);
     check::not_empty(NAME, "beta", &[("channels", beta.dims()[1])]);
+    assert!(
+        phi.is_some() || options.relation == PatchRelation::Concatenation,
+        "patchwise: {:?} relates phi with psi, phi is missing",
+        options.relation
+    );
     if let Some(phi) = phi {
         for (axis, name) in [(0, "batch"), (1, "channels"), (2, "height"), (3, "width")] {
             check::agree(NAME, name, ("phi", phi.dims()[axis]), ("psi", psi.dims()[axis]));

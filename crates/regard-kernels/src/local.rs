@@ -1,0 +1,324 @@
+//! Stand-alone local attention: every pixel looks at the k x k window around it.
+//!
+//! A task takes eight rows and goes through them sixteen pixels at a time: scores of all offsets, softmax,
+//! values. The backward pass recomputes the weights. No window is ever copied out of its plane.
+
+use rayon::prelude::*;
+
+use crate::elementwise::add_all;
+use crate::product::{Matrix, Size, add_row_products, multiply};
+use crate::tile::{self, Groups, Place, TILE};
+use crate::window::{Border, Window};
+
+/// `query, key [B, A*K, H, W]`, `value [B, A*V, H, W]`, heads outermost in the channels; scores are plain products.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    pub batch: usize,
+    pub heads: usize,
+    pub width: usize,
+    pub value_width: usize,
+    pub window: Window,
+    /// Whether rows and columns `[A, K/2, k]` are embedded.
+    pub relative: bool,
+}
+
+/// The five inputs: query, key, value, row and column embeddings (empty without positions).
+type Inputs<'a> = [&'a [f32]; 5];
+
+impl Local {
+    /// The output `[B, A*V, H, W]`.
+    pub fn forward(&self, inputs: Inputs) -> Vec<f32> {
+        self.check(inputs);
+        let window = &self.window;
+        let image = self.heads * self.value_width * window.pixels();
+        let mut out = vec![0.0; self.batch * image];
+        out.par_chunks_mut(image).enumerate().for_each(|(index, out)| {
+            let image = Image::new(self, index, inputs);
+            let bands = window.bands(|rows| {
+                let part = rows.len() * window.width;
+                let mut band = vec![0.0; self.heads * self.value_width * part];
+                let mut scratch = Scratch::new(self);
+                for row in rows.clone() {
+                    for (column, count) in window.tiles() {
+                        image.weigh((row, column, count), &mut scratch);
+                        let place = Place::new(window, window.height, row, column);
+                        let values = self.value_groups();
+                        tile::gather(&scratch.weights, &image.value, place, values, window.size, &mut scratch.out);
+                        tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
+                    }
+                }
+                band
+            });
+            bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
+        });
+        out
+    }
+
+    /// One gradient for each input.
+    pub fn backward(&self, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
+        self.check(inputs);
+        let images: Vec<[Vec<f32>; 5]> =
+            (0..self.batch).into_par_iter().map(|index| self.backward_image(index, inputs, grad)).collect();
+        let mut grads = inputs.map(|input| Vec::with_capacity(input.len()));
+        for [query, key, value, rows, columns] in images {
+            for (whole, part) in grads.iter_mut().zip([query, key, value]) {
+                whole.extend(part);
+            }
+            // embeddings are shared by the images
+            for (whole, part) in grads[3..].iter_mut().zip([rows, columns]) {
+                whole.resize(part.len(), 0.0);
+                add_all(whole, [part]);
+            }
+        }
+        grads
+    }
+
+    fn backward_image(&self, index: usize, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
+        let window = &self.window;
+        let image = Image::new(self, index, inputs);
+        let channels = [self.heads * self.width, self.heads * self.value_width];
+        let grad = &grad[index * channels[1] * window.pixels()..][..channels[1] * window.pixels()];
+        let bands = window.bands(|rows| {
+            let part = rows.len() * window.width;
+            let mut query = vec![0.0; channels[0] * part];
+            let mut padded = channels.map(|channels| vec![0.0; channels * window.plane(rows.len())]);
+            let mut embeddings = [vec![0.0; inputs[3].len()], vec![0.0; inputs[4].len()]];
+            let mut scratch = Scratch::new(self);
+            let mut slopes = vec![0.0; scratch.weights.len()];
+            let mut out_grad = vec![0.0; channels[1] * TILE];
+            let mut query_grad = vec![0.0; channels[0] * TILE];
+            for row in rows.clone() {
+                for (column, count) in window.tiles() {
+                    let (place, local) = (
+                        Place::new(window, window.height, row, column),
+                        Place::new(window, rows.len(), row - rows.start, column),
+                    );
+                    let (keys, values, size) = (self.key_groups(), self.value_groups(), window.size);
+                    image.weigh((row, column, count), &mut scratch);
+                    tile::read(grad, window, (row, column, count), &mut out_grad);
+                    tile::dots(&out_grad, &image.value, place, values, size, &mut slopes);
+                    tile::softmax_backward(&scratch.weights, &mut slopes, window.offsets());
+                    tile::scatter(&scratch.weights, &out_grad, &mut padded[1], local, values, size);
+                    tile::scatter(&slopes, &scratch.query, &mut padded[0], local, keys, size);
+                    tile::gather(&slopes, &image.key, place, keys, size, &mut query_grad);
+                    if self.relative {
+                        self.relative_backward(inputs, &mut scratch, &slopes, &mut query_grad, &mut embeddings);
+                    }
+                    tile::write(&query_grad, count, &mut query, part, (row - rows.start) * window.width + column);
+                }
+            }
+            (query, padded, embeddings)
+        });
+        let mut query_grad = vec![0.0; channels[0] * window.pixels()];
+        let mut padded = channels.map(|channels| vec![0.0; channels * window.plane(window.height)]);
+        let mut embeddings = [vec![0.0; inputs[3].len()], vec![0.0; inputs[4].len()]];
+        for (rows, (query, band, parts)) in bands {
+            window.put_band(&mut query_grad, &rows, &query);
+            for (whole, part) in padded.iter_mut().zip(band) {
+                window.add_band(whole, &rows, &part);
+            }
+            for (whole, part) in embeddings.iter_mut().zip(parts) {
+                add_all(whole, [part]);
+            }
+        }
+        let [key_grad, value_grad] = padded.map(|padded| window.fold(&padded, Border::Zero));
+        let [row_grad, column_grad] = embeddings;
+        [query_grad, key_grad, value_grad, row_grad, column_grad]
+    }
+
+    /// Adds `q . row + q . column` to the scores of every head.
+    fn add_relative(&self, inputs: Inputs, query: &[f32], sums: &mut [f32], scores: &mut [f32]) {
+        let (size, half) = (self.window.size, self.width / 2);
+        let (by_row, by_column) = sums.split_at_mut(size * TILE);
+        for (head, scores) in scores.chunks_exact_mut(self.window.offsets() * TILE).enumerate() {
+            let product = Size { m: size, inner: half, n: TILE };
+            for (which, sums) in [&mut *by_row, &mut *by_column].into_iter().enumerate() {
+                let embedding = Matrix::transposed(&inputs[3 + which][head * half * size..], size);
+                let query = &query[(head * self.width + which * half) * TILE..];
+                multiply(product, embedding, (query, TILE), (sums, TILE), false);
+            }
+            for (offset, scores) in scores.chunks_exact_mut(TILE).enumerate() {
+                let (row, column) = (&by_row[offset / size * TILE..], &by_column[offset % size * TILE..]);
+                for ((score, row), column) in scores.iter_mut().zip(row).zip(column) {
+                    *score += row + column;
+                }
+            }
+        }
+    }
+
+    /// Slopes of a head summed over the columns, then over the rows, of the window.
+    fn sum_slopes(&self, slopes: &[f32], sums: &mut [f32]) {
+        let size = self.window.size;
+        sums.fill(0.0);
+        let (by_row, by_column) = sums.split_at_mut(size * TILE);
+        for (offset, slopes) in slopes.chunks_exact(TILE).enumerate() {
+            for lane in 0..TILE {
+                by_row[offset / size * TILE + lane] += slopes[lane];
+                by_column[offset % size * TILE + lane] += slopes[lane];
+            }
+        }
+    }
+
+    /// Adds the gradients that reach the query and the embeddings through the relative scores.
+    fn relative_backward(
+        &self,
+        inputs: Inputs,
+        scratch: &mut Scratch,
+        slopes: &[f32],
+        query_grad: &mut [f32],
+        grads: &mut [Vec<f32>; 2],
+    ) {
+        let (size, half) = (self.window.size, self.width / 2);
+        for (head, slopes) in slopes.chunks_exact(self.window.offsets() * TILE).enumerate() {
+            self.sum_slopes(slopes, &mut scratch.sums);
+            for (which, sums) in scratch.sums.chunks_exact(size * TILE).enumerate() {
+                let (channel, part) = ((head * self.width + which * half) * TILE, head * half * size);
+                let grad = &mut grads[which][part..][..half * size];
+                let query = (&scratch.query[channel..], TILE);
+                add_row_products(Size { m: half, inner: TILE, n: size }, query, (sums, TILE), grad);
+                let embedding = Matrix::rows(&inputs[3 + which][part..], size);
+                let to = (&mut query_grad[channel..], TILE);
+                multiply(Size { m: half, inner: size, n: TILE }, embedding, (sums, TILE), to, true);
+            }
+        }
+    }
+
+    fn key_groups(&self) -> Groups {
+        Groups::blocked(self.heads, self.width)
+    }
+
+    fn value_groups(&self) -> Groups {
+        Groups::blocked(self.heads, self.value_width)
+    }
+
+    fn check(&self, [query, key, value, rows, columns]: Inputs) {
+        self.window.check(Border::Zero);
+        let pixels = self.batch * self.heads * self.window.pixels();
+        assert_eq!(query.len(), pixels * self.width, "local attention: length of the query");
+        assert_eq!(key.len(), pixels * self.width, "local attention: length of the key");
+        assert_eq!(value.len(), pixels * self.value_width, "local attention: length of the value");
+        if self.relative {
+            assert!(self.width.is_multiple_of(2), "local attention: relative positions halve the width {}", self.width);
+            let len = self.heads * self.width / 2 * self.window.size;
+            assert_eq!([rows.len(), columns.len()], [len; 2], "local attention: lengths of the embeddings");
+        }
+    }
+}
+
+/// One image with its padded planes.
+struct Image<'a> {
+    local: &'a Local,
+    inputs: Inputs<'a>,
+    query: &'a [f32],
+    key: Vec<f32>,
+    value: Vec<f32>,
+    inside: Vec<f32>,
+}
+
+impl<'a> Image<'a> {
+    fn new(local: &'a Local, index: usize, inputs: Inputs<'a>) -> Self {
+        let window = &local.window;
+        let part = |which: usize, channels: usize| {
+            &inputs[which][index * channels * window.pixels()..][..channels * window.pixels()]
+        };
+        let (width, value_width) = (local.heads * local.width, local.heads * local.value_width);
+        Self {
+            local,
+            inputs,
+            query: part(0, width),
+            key: window.pad(part(1, width), Border::Zero),
+            value: window.pad(part(2, value_width), Border::Zero),
+            inside: window.inside(),
+        }
+    }
+
+    /// Leaves the weights of a tile in the scratch.
+    fn weigh(&self, (row, column, count): (usize, usize, usize), scratch: &mut Scratch) {
+        let (local, window) = (self.local, &self.local.window);
+        let place = Place::new(window, window.height, row, column);
+        tile::read(self.query, window, (row, column, count), &mut scratch.query);
+        tile::dots(&scratch.query, &self.key, place, local.key_groups(), window.size, &mut scratch.weights);
+        if local.relative {
+            local.add_relative(self.inputs, &scratch.query, &mut scratch.sums, &mut scratch.weights);
+        }
+        tile::pair(tile::Pairing::Second, &[0.0; TILE], &self.inside, place, window.size, &mut scratch.mask);
+        tile::softmax(&mut scratch.weights, window.offsets(), &scratch.mask);
+    }
+}
+
+struct Scratch {
+    query: Vec<f32>,
+    weights: Vec<f32>,
+    mask: Vec<f32>,
+    sums: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl Scratch {
+    fn new(local: &Local) -> Self {
+        let offsets = local.window.offsets();
+        Self {
+            query: vec![0.0; local.heads * local.width * TILE],
+            weights: vec![0.0; local.heads * offsets * TILE],
+            mask: vec![0.0; offsets * TILE],
+            sums: vec![0.0; 2 * local.window.size * TILE],
+            out: vec![0.0; local.heads * local.value_width * TILE],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{self, assert_close, assert_differences, noise, wide};
+    use crate::simd::{Path, with_path};
+
+    fn inputs(case: &Local) -> [Vec<f32>; 5] {
+        let pixels = case.batch * case.heads * case.window.pixels();
+        let embedding = if case.relative { case.heads * case.width / 2 * case.window.size } else { 0 };
+        [
+            noise(pixels * case.width, 1),
+            noise(pixels * case.width, 2),
+            noise(pixels * case.value_width, 3),
+            noise(embedding, 4),
+            noise(embedding, 5),
+        ]
+    }
+
+    #[test]
+    fn every_window_and_path_equals_the_definition_and_its_differences() {
+        for size in 1..=11 {
+            let window = Window { height: 5, width: if size == 7 { 19 } else { 6 }, size };
+            let case = Local { batch: 2, heads: 2, width: 4, value_width: 3, window, relative: size % 3 != 0 };
+            let inputs = inputs(&case);
+            let slices = inputs.each_ref().map(Vec::as_slice);
+            for &path in Path::available() {
+                with_path(path, || {
+                    let out = case.forward(slices);
+                    assert_close(&out, &naive::local(&case, &slices.map(wide)), 3e-6);
+                    let seed = noise(out.len(), 6);
+                    let grads = case.backward(slices, &seed);
+                    assert_differences(&slices, &grads.each_ref().map(Vec::as_slice), &seed, |p| {
+                        naive::local(&case, p)
+                    });
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let window = Window { height: 21, width: 18, size: 5 };
+        let case = Local { batch: 2, heads: 3, width: 4, value_width: 4, window, relative: true };
+        let inputs = inputs(&case);
+        let slices = inputs.each_ref().map(Vec::as_slice);
+        let run = |threads| {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+                let out = case.forward(slices);
+                let grads = case.backward(slices, &out);
+                (out, grads)
+            })
+        };
+        assert_eq!(run(1), run(2));
+    }
+}

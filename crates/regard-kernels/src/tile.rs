@@ -1,0 +1,346 @@
+//! What window attention does at sixteen neighbouring pixels of one row.
+//!
+//! A tile is `[rows, 16]`: a channel, or a weight of one offset, for sixteen pixels. Lanes beyond the right
+//! edge of the image hold zeros in every tile that is read from it.
+
+use crate::math::exp;
+use crate::simd::{Vector, kernel};
+use crate::window::Window;
+
+/// Pixels of a tile.
+pub(crate) const TILE: usize = 16;
+
+/// Padded planes and the top left corner of the window of a tile's first pixel.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub plane: usize,
+    pub stride: usize,
+    pub row: usize,
+    pub column: usize,
+}
+
+impl Place {
+    /// The tile at (row, column) of planes that hold `rows` of the image.
+    pub fn new(window: &Window, rows: usize, row: usize, column: usize) -> Self {
+        Self { plane: window.plane(rows), stride: window.stride(), row, column }
+    }
+
+    /// The same tile seen through an offset of the window.
+    pub fn shifted(self, rows: usize, columns: usize) -> Self {
+        Self { row: self.row + rows, column: self.column + columns, ..self }
+    }
+
+    #[inline(always)]
+    fn start(&self, channel: usize) -> usize {
+        channel * self.plane + self.row * self.stride + self.column
+    }
+
+    /// Panics unless windows of `size` of `channels` planes lie inside `len` elements.
+    #[inline(always)]
+    fn check(&self, channels: usize, size: usize, len: usize) {
+        let last = self.start(channels - 1) + (size - 1) * (self.stride + 1) + TILE;
+        assert!(channels > 0 && last <= len, "a window ends at {last}, the planes at {len}");
+    }
+}
+
+/// Which channels share weights: channel `i` of group `g` is `g * group_step + i * step`.
+#[derive(Clone, Copy)]
+pub(crate) struct Groups {
+    pub count: usize,
+    pub size: usize,
+    group_step: usize,
+    step: usize,
+}
+
+impl Groups {
+    /// Neighbouring channels belong together: heads.
+    pub fn blocked(count: usize, size: usize) -> Self {
+        Self { count, size, group_step: size, step: 1 }
+    }
+    /// Channel c belongs to group `c mod count`: SAN's shared weights.
+    pub fn interleaved(count: usize, size: usize) -> Self {
+        Self { count, size, group_step: 1, step: count }
+    }
+    #[inline(always)]
+    fn channel(&self, group: usize, index: usize) -> usize {
+        group * self.group_step + index * self.step
+    }
+    fn channels(&self) -> usize {
+        self.count * self.size
+    }
+}
+
+/// Reads a tile of every channel of `[C, H, W]`; lanes beyond `count` are zero.
+pub(crate) fn read(x: &[f32], window: &Window, (row, column, count): (usize, usize, usize), tile: &mut [f32]) {
+    let start = row * window.width + column;
+    for (tile, x) in tile.chunks_exact_mut(TILE).zip(x.chunks_exact(window.pixels())) {
+        tile[..count].copy_from_slice(&x[start..][..count]);
+        tile[count..].fill(0.0);
+    }
+}
+
+/// Writes a tile of every channel into planes of `plane` elements and rows of `width`.
+pub(crate) fn write(tile: &[f32], count: usize, to: &mut [f32], plane: usize, start: usize) {
+    for (tile, to) in tile.chunks_exact(TILE).zip(to.chunks_exact_mut(plane)) {
+        to[start..][..count].copy_from_slice(&tile[..count]);
+    }
+}
+
+/// Reads a tile of every channel of padded planes.
+pub(crate) fn read_padded(planes: &[f32], place: Place, tile: &mut [f32]) {
+    for (channel, tile) in tile.chunks_exact_mut(TILE).enumerate() {
+        tile.copy_from_slice(&planes[place.start(channel)..][..TILE]);
+    }
+}
+
+/// The adjoint of [`read_padded`].
+pub(crate) fn add_padded(tile: &[f32], planes: &mut [f32], place: Place) {
+    for (channel, tile) in tile.chunks_exact(TILE).enumerate() {
+        planes[place.start(channel)..][..TILE].iter_mut().zip(tile).for_each(|(sum, value)| *sum += value);
+    }
+}
+
+kernel!(
+    /// `out[g][o] = sum over the channels of g of tile * window at o`
+    pub(crate) fn dots(tile: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) = dots_body
+);
+
+#[inline(always)]
+fn dots_body<V: Vector>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) {
+    place.check(groups.channels(), size, planes.len());
+    assert!(tile.len() >= groups.channels() * TILE && out.len() >= groups.count * size * size * TILE);
+    // a compiled size keeps one sum per column of the window in registers
+    match size {
+        1 => dots_sized::<V, 1>(tile, planes, place, groups, out),
+        2 => dots_sized::<V, 2>(tile, planes, place, groups, out),
+        3 => dots_sized::<V, 3>(tile, planes, place, groups, out),
+        4 => dots_sized::<V, 4>(tile, planes, place, groups, out),
+        5 => dots_sized::<V, 5>(tile, planes, place, groups, out),
+        6 => dots_sized::<V, 6>(tile, planes, place, groups, out),
+        7 => dots_sized::<V, 7>(tile, planes, place, groups, out),
+        8 => dots_sized::<V, 8>(tile, planes, place, groups, out),
+        9 => dots_sized::<V, 9>(tile, planes, place, groups, out),
+        10 => dots_sized::<V, 10>(tile, planes, place, groups, out),
+        11 => dots_sized::<V, 11>(tile, planes, place, groups, out),
+        _ => panic!("window is {size}, needs 1 to {}", Window::LARGEST),
+    }
+}
+
+#[inline(always)]
+fn dots_sized<V: Vector, const S: usize>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, out: &mut [f32]) {
+    for group in 0..groups.count {
+        for row in 0..S {
+            for lane in (0..TILE).step_by(V::LANES) {
+                let mut sums = [V::zero(); S];
+                for index in 0..groups.size {
+                    let channel = groups.channel(group, index);
+                    // SAFETY: `dots_body` checked the tile and the last window of the last channel
+                    unsafe {
+                        let left = V::load(tile.as_ptr().add(channel * TILE + lane));
+                        let right = planes.as_ptr().add(place.start(channel) + row * place.stride + lane);
+                        for (column, sum) in sums.iter_mut().enumerate() {
+                            *sum = left.fma(V::load(right.add(column)), *sum);
+                        }
+                    }
+                }
+                for (column, sum) in sums.iter().enumerate() {
+                    sum.put(out, ((group * S + row) * S + column) * TILE + lane);
+                }
+            }
+        }
+    }
+}
+
+kernel!(
+    /// `out[c] = sum over offsets of weights[group of c][o] * window of c at o`
+    pub(crate) fn gather(weights: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) = gather_body
+);
+
+#[inline(always)]
+fn gather_body<V: Vector>(weights: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) {
+    place.check(groups.channels(), size, planes.len());
+    assert!(weights.len() >= groups.count * size * size * TILE && out.len() >= groups.channels() * TILE);
+    for group in 0..groups.count {
+        let mut index = 0;
+        while index + 8 <= groups.size {
+            gather_some::<V, 8>(weights, planes, place, groups, (group, index), size, out);
+            index += 8;
+        }
+        while index + 2 <= groups.size {
+            gather_some::<V, 2>(weights, planes, place, groups, (group, index), size, out);
+            index += 2;
+        }
+        if index < groups.size {
+            gather_some::<V, 1>(weights, planes, place, groups, (group, index), size, out);
+        }
+    }
+}
+
+#[inline(always)]
+fn gather_some<V: Vector, const C: usize>(
+    weights: &[f32],
+    planes: &[f32],
+    place: Place,
+    groups: Groups,
+    (group, first): (usize, usize),
+    size: usize,
+    out: &mut [f32],
+) {
+    for lane in (0..TILE).step_by(V::LANES) {
+        let mut sums = [V::zero(); C];
+        for row in 0..size {
+            for column in 0..size {
+                // SAFETY: `gather_body` checked the weights and the last window of the last channel
+                unsafe {
+                    let weight = V::load(weights.as_ptr().add(((group * size + row) * size + column) * TILE + lane));
+                    for (index, sum) in sums.iter_mut().enumerate() {
+                        let channel = groups.channel(group, first + index);
+                        let at = place.start(channel) + row * place.stride + column + lane;
+                        *sum = weight.fma(V::load(planes.as_ptr().add(at)), *sum);
+                    }
+                }
+            }
+        }
+        for (index, sum) in sums.iter().enumerate() {
+            sum.put(out, groups.channel(group, first + index) * TILE + lane);
+        }
+    }
+}
+
+kernel!(
+    /// `window of c at o += weights[group of c][o] * tile[c]`: the adjoint of [`gather`] and [`dots`]
+    pub(crate) fn scatter(weights: &[f32], tile: &[f32], planes: &mut [f32], place: Place, groups: Groups, size: usize) = scatter_body
+);
+
+#[inline(always)]
+fn scatter_body<V: Vector>(
+    weights: &[f32],
+    tile: &[f32],
+    planes: &mut [f32],
+    place: Place,
+    groups: Groups,
+    size: usize,
+) {
+    place.check(groups.channels(), size, planes.len());
+    assert!(weights.len() >= groups.count * size * size * TILE && tile.len() >= groups.channels() * TILE);
+    for group in 0..groups.count {
+        for row in 0..size {
+            for column in 0..size {
+                for lane in (0..TILE).step_by(V::LANES) {
+                    // SAFETY: `scatter_body` checked the weights, the tile and the last window of the last channel.
+                    // Channels innermost: neighbouring columns overlap in memory and would wait for each other.
+                    unsafe {
+                        let weight =
+                            V::load(weights.as_ptr().add(((group * size + row) * size + column) * TILE + lane));
+                        for index in 0..groups.size {
+                            let channel = groups.channel(group, index);
+                            let at = place.start(channel) + row * place.stride + column + lane;
+                            let to = planes.as_mut_ptr().add(at);
+                            weight.fma(V::load(tile.as_ptr().add(channel * TILE + lane)), V::load(to)).store(to);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+kernel!(
+    /// Softmax over the `offsets` of every group, pixel by pixel; offsets whose mask is zero take no part.
+    pub(crate) fn softmax(scores: &mut [f32], offsets: usize, mask: &[f32]) = softmax_body
+);
+
+#[inline(always)]
+fn softmax_body<V: Vector>(scores: &mut [f32], offsets: usize, mask: &[f32]) {
+    for scores in scores.chunks_exact_mut(offsets * TILE) {
+        for lane in (0..TILE).step_by(V::LANES) {
+            let mut largest = V::splat(f32::NEG_INFINITY);
+            for at in (lane..offsets * TILE).step_by(TILE) {
+                if !mask.is_empty() {
+                    V::get(mask, at).positive(V::get(scores, at), V::splat(f32::NEG_INFINITY)).put(scores, at);
+                }
+                largest = largest.max(V::get(scores, at));
+            }
+            // a pixel beyond the edge may see nothing: a finite shift keeps its weights zero instead of NaN
+            largest = V::splat(-1e30).max(largest);
+            let mut sum = V::zero();
+            for at in (lane..offsets * TILE).step_by(TILE) {
+                let weight = exp(V::get(scores, at).sub(largest));
+                weight.put(scores, at);
+                sum = sum.add(weight);
+            }
+            let scale = sum.positive(V::splat(1.0).div(sum), sum);
+            for at in (lane..offsets * TILE).step_by(TILE) {
+                V::get(scores, at).mul(scale).put(scores, at);
+            }
+        }
+    }
+}
+
+kernel!(
+    /// Gradients of weights become gradients of scores.
+    pub(crate) fn softmax_backward(weights: &[f32], slopes: &mut [f32], offsets: usize) = softmax_backward_body
+);
+
+#[inline(always)]
+fn softmax_backward_body<V: Vector>(weights: &[f32], slopes: &mut [f32], offsets: usize) {
+    for (weights, slopes) in weights.chunks_exact(offsets * TILE).zip(slopes.chunks_exact_mut(offsets * TILE)) {
+        for lane in (0..TILE).step_by(V::LANES) {
+            let mut dot = V::zero();
+            for at in (lane..offsets * TILE).step_by(TILE) {
+                dot = V::get(weights, at).fma(V::get(slopes, at), dot);
+            }
+            for at in (lane..offsets * TILE).step_by(TILE) {
+                V::get(weights, at).mul(V::get(slopes, at).sub(dot)).put(slopes, at);
+            }
+        }
+    }
+}
+
+/// How the value of a pixel meets that of its neighbour.
+#[derive(Clone, Copy)]
+pub(crate) enum Pairing {
+    Add,
+    Subtract,
+    Multiply,
+    First,
+    Second,
+}
+
+kernel!(
+    /// `out[c][o] = tile[c] (pairing) window of c at o`, for every channel of the tile
+    pub(crate) fn pair(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, size: usize, out: &mut [f32]) = pair_body
+);
+
+#[inline(always)]
+fn pair_body<V: Vector>(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, size: usize, out: &mut [f32]) {
+    for (channel, out) in out.chunks_exact_mut(size * size * TILE).enumerate() {
+        for lane in (0..TILE).step_by(V::LANES) {
+            let first = V::get(tile, channel * TILE + lane);
+            for row in 0..size {
+                let start = place.start(channel) + row * place.stride + lane;
+                for column in 0..size {
+                    let second = V::get(planes, start + column);
+                    let value = match pairing {
+                        Pairing::Add => first.add(second),
+                        Pairing::Subtract => first.sub(second),
+                        Pairing::Multiply => first.mul(second),
+                        Pairing::First => first,
+                        Pairing::Second => second,
+                    };
+                    value.put(out, (row * size + column) * TILE + lane);
+                }
+            }
+        }
+    }
+}
+
+/// `out[c] = sum over offsets of x[c][o]`
+pub(crate) fn sum_offsets(x: &[f32], offsets: usize, out: &mut [f32]) {
+    out.fill(0.0);
+    for (x, out) in x.chunks_exact(offsets * TILE).zip(out.chunks_exact_mut(TILE)) {
+        for x in x.chunks_exact(TILE) {
+            out.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
+        }
+    }
+}
