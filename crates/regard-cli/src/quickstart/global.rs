@@ -55,7 +55,7 @@ fn embedded(stage: &Stage, affinity: Affinity) -> Shown {
 
 fn non_local(stage: &Stage, affinity: Affinity, tokens: Tensor<3>, mut parameters: usize) -> Shown {
     let width = tokens.dims()[2];
-    let concatenation = (affinity == Affinity::Concatenation).then(|| stage.random([2 * width], 29));
+    let concatenation = (affinity == Affinity::Concatenation).then(|| stage.random([2 * width], 26));
     parameters += concatenation.as_ref().map_or(0, |weights| weights.dims()[0]);
     let scale = (affinity != Affinity::Concatenation).then(|| 1.0 / (width as f64).sqrt());
     let options = NonLocalOptions { affinity, scale, concatenation };
