@@ -2,9 +2,9 @@
 //!
 //! The folders are the data flow; a stage imports only earlier stages:
 //!
-//! 1. [`pass`]: what a forward pass may record, and how operators reach the CPU kernels;
-//! 2. [`attention`]: the operators of the literature, formulas on Burn tensors;
-//! 3. [`layers`]: operators with their parameters, ready for a model.
+//! - [`pass`]: what a forward pass may record; [`function`]: fused row-wise functions; [`device`]: devices by name;
+//! - [`attention`]: the operators of the literature, formulas on Burn tensors;
+//! - [`layers`]: operators with their parameters, ready for a model.
 //!
 //! Shapes use one legend everywhere:
 //! `B` batch · `N` query tokens · `M` key tokens · `D` width · `A` heads · `K` = D/A head width ·
@@ -14,6 +14,7 @@
 pub mod attention;
 pub mod device;
 pub mod error;
+pub mod function;
 mod fused;
 pub mod layers;
 pub mod pass;

@@ -1,6 +1,7 @@
 //! Scaled dot-product attention by its definition.
 
 /// Who may look where: row-major `[N, M]`, for one head.
+#[allow(missing_debug_implementations)] // closures have nothing to show
 pub struct Masks<'a> {
     pub scale: f64,
     pub hidden: &'a dyn Fn(usize, usize) -> bool,

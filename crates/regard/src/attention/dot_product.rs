@@ -182,3 +182,232 @@ fn check_shapes(query: &Tensor<4>, key: &Tensor<4>, value: &Tensor<4>, options: 
         check::agree(NAME, "columns", ("bias", columns), ("key", keys));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
+    use burn::tensor::TensorData;
+    use regard_kernels::naive;
+
+    /// Two pictures, two heads, queries and keys of width 6, values of width 4.
+    fn inputs(queries: usize, keys: usize) -> [Tensor<4>; 3] {
+        [random([2, 2, queries, 6], 1), random([2, 2, keys, 6], 2), random([2, 2, keys, 4], 3)]
+    }
+
+    fn mask<const D: usize>(shape: [usize; D], hidden: impl Fn(usize) -> bool) -> Tensor<D, Bool> {
+        let values: Vec<bool> = (0..shape.iter().product()).map(hidden).collect();
+        Tensor::from_data(TensorData::new(values, shape.to_vec()), &device::cpu())
+    }
+
+    fn every_option(queries: usize, keys: usize) -> Vec<DotProduct> {
+        let padding = Some(mask([2, keys], |i| i % 3 == 1));
+        let plain = DotProduct::default();
+        let mut all = vec![
+            plain.clone(),
+            DotProduct { scale: Some(0.3), ..plain.clone() },
+            DotProduct { causal: true, ..plain.clone() },
+            DotProduct { padding: padding.clone(), ..plain.clone() },
+            DotProduct { causal: true, padding: padding.clone(), ..plain },
+        ];
+        for [batches, heads] in [[1, 1], [1, 2], [2, 1], [2, 2]] {
+            let bias = Some(random([batches, heads, queries, keys], 4));
+            all.push(DotProduct { bias, padding: padding.clone(), ..DotProduct::default() });
+        }
+        all
+    }
+
+    fn definition([query, key, value]: &[Tensor<4>; 3], options: &DotProduct) -> Vec<f64> {
+        let ([_, heads, queries, width], [_, _, keys, value_width]) = (query.dims(), value.dims());
+        let wide = |tensor: &Tensor<4>| naive::wide(&values(tensor));
+        let (q, k, v) = (wide(query), wide(key), wide(value));
+        let padding: Vec<bool> =
+            options.padding.iter().flat_map(|p| p.clone().into_data().iter::<bool>().collect::<Vec<_>>()).collect();
+        let bias = options.bias.as_ref().map(|bias| (bias.dims(), wide(bias)));
+        (0..4)
+            .flat_map(|head| {
+                let hidden = |n: usize, m: usize| {
+                    (options.causal && m + queries > n + keys) || padding.get(head / heads * keys + m) == Some(&true)
+                };
+                let added = |n: usize, m: usize| {
+                    bias.as_ref().map_or(0.0, |([batches, bias_heads, ..], bias)| {
+                        bias[((head / heads % batches * bias_heads + head % heads % bias_heads) * queries + n) * keys
+                            + m]
+                    })
+                };
+                let masks = naive::Masks { scale: scale(options, width), hidden: &hidden, bias: &added };
+                let part = |x: &[f64], len: usize| x[head * len..][..len].to_vec();
+                let sizes = [keys, width, value_width];
+                naive::attention(
+                    &part(&q, queries * width),
+                    &part(&k, keys * width),
+                    &part(&v, keys * value_width),
+                    sizes,
+                    &masks,
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn both_paths_equal_the_definition_under_every_option() {
+        for (queries, keys) in [(5, 5), (3, 8), (8, 3), (1, 1)] {
+            let [query, key, value] = inputs(queries, keys);
+            for options in every_option(queries, keys) {
+                let expected = definition(&[query.clone(), key.clone(), value.clone()], &options);
+                for mut pass in [Pass::silent(), Pass::recording()] {
+                    let out = dot_product(query.clone(), key.clone(), value.clone(), &options, &mut pass).out;
+                    naive::assert_close(&values(&out), &expected, 1e-5);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_worked_example_of_the_lectures_comes_out() {
+        // scores 112 and 96, divided by sqrt(64): 14 and 12; softmax 0.8808 and 0.1192
+        let tensor = |values: Vec<f32>, rows: usize| {
+            let width = values.len() / rows;
+            Tensor::<4>::from_data(TensorData::new(values, [1, 1, rows, width]), &device::cpu())
+        };
+        let query = tensor([vec![1.0], vec![0.0; 63]].concat(), 1);
+        let key = tensor([vec![112.0], vec![0.0; 63], vec![96.0], vec![0.0; 63]].concat(), 2);
+        let value = tensor(vec![1.0, 0.0, 0.0, 1.0], 2);
+        let out = values(&dot_product(query, key, value, &DotProduct::default(), &mut Pass::silent()).out);
+        assert!((out[0] - 0.8808).abs() < 5e-5 && (out[1] - 0.1192).abs() < 5e-5, "{out:?}");
+    }
+
+    #[test]
+    fn rows_of_weights_sum_to_one() {
+        let [query, key, value] = inputs(4, 7);
+        for options in every_option(4, 7) {
+            let attended = dot_product(query.clone(), key.clone(), value.clone(), &options, &mut Pass::recording());
+            assert_close(&attended.weights.unwrap().sum_dim(3), &Tensor::ones([2, 2, 4, 1], &device::cpu()), 1e-6);
+        }
+    }
+
+    #[test]
+    fn padded_keys_change_nothing() {
+        let [query, key, value] = inputs(4, 6);
+        let options = DotProduct { padding: Some(mask([2, 6], |i| i % 6 >= 4)), ..DotProduct::default() };
+        let other = |tensor: Tensor<4>| tensor.slice_fill([0..2, 0..2, 4..6], 1e4);
+        for recording in [false, true] {
+            let pass = || if recording { Pass::recording() } else { Pass::silent() };
+            let one = dot_product(query.clone(), key.clone(), value.clone(), &options, &mut pass()).out;
+            let two = dot_product(query.clone(), other(key.clone()), other(value.clone()), &options, &mut pass()).out;
+            assert_close(&one, &two, 0.0);
+        }
+    }
+
+    #[test]
+    fn a_causal_query_does_not_see_the_future() {
+        let [query, key, value] = inputs(6, 6);
+        let options = DotProduct { causal: true, ..DotProduct::default() };
+        let one = dot_product(query.clone(), key.clone(), value.clone(), &options, &mut Pass::silent()).out;
+        let later = |tensor: Tensor<4>| tensor.slice_fill([0..2, 0..2, 3..6], 3.0);
+        let two = dot_product(query, later(key), later(value), &options, &mut Pass::silent()).out;
+        assert_close(&one.clone().narrow(2, 0, 3), &two.clone().narrow(2, 0, 3), 0.0);
+        assert!((one - two).abs().max().into_scalar::<f32>() > 0.1, "the changed keys were never seen");
+    }
+
+    #[test]
+    fn a_query_without_any_key_gets_zeros() {
+        let [query, key, value] = inputs(3, 4);
+        let options = DotProduct { padding: Some(mask([2, 4], |i| i < 4)), ..DotProduct::default() };
+        for mut pass in [Pass::silent(), Pass::recording()] {
+            let out = dot_product(query.clone(), key.clone(), value.clone(), &options, &mut pass).out;
+            assert!(values(&out.clone().narrow(0, 0, 1)).iter().all(|&x| x == 0.0));
+            assert!(values(&out.narrow(0, 1, 1)).iter().all(|&x| x != 0.0));
+        }
+    }
+
+    #[test]
+    fn a_batch_of_two_equals_two_batches_of_one() {
+        let all = inputs(5, 7);
+        let run = |[query, key, value]: [Tensor<4>; 3]| {
+            dot_product(query, key, value, &DotProduct::default(), &mut Pass::silent()).out
+        };
+        let both = run(all.clone());
+        for sample in 0..2 {
+            let one = run(all.clone().map(|tensor| tensor.narrow(0, sample, 1)));
+            assert_close(&both.clone().narrow(0, sample, 1), &one, 0.0);
+        }
+    }
+
+    #[test]
+    fn gradients_of_both_paths_are_differences() {
+        for recording in [false, true] {
+            let inputs = [
+                ("query", noise(2 * 2 * 3 * 4, 1)),
+                ("key", noise(2 * 2 * 5 * 4, 2)),
+                ("value", noise(2 * 2 * 5 * 3, 3)),
+                ("bias", noise(2 * 3 * 5, 4)),
+            ];
+            assert_gradients_are_differences(&inputs, |inputs| {
+                let bias = Some(inputs[3].clone().reshape([1, 2, 3, 5]));
+                let options = DotProduct { bias, causal: true, ..DotProduct::default() };
+                let mut pass = if recording { Pass::recording() } else { Pass::silent() };
+                let map = |index: usize, rows: usize, width: usize| inputs[index].clone().reshape([2, 2, rows, width]);
+                dot_product(map(0, 3, 4), map(1, 5, 4), map(2, 5, 3), &options, &mut pass).out
+            });
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_neither_hang_nor_crash() {
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for which in 0..3 {
+                let mut all = inputs(3, 4);
+                all[which] = all[which].clone().slice_fill([0..1, 0..1, 0..1, 0..1], poison);
+                for mut pass in [Pass::silent(), Pass::recording()] {
+                    let [query, key, value] = all.clone();
+                    let out = dot_product(query, key, value, &DotProduct::default(), &mut pass).out;
+                    // the other head never sees it
+                    assert!(values(&out.narrow(1, 1, 1)).iter().all(|x| x.is_finite()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn heads_split_and_merge_without_loss() {
+        let tokens = random([2, 5, 12], 1);
+        let heads = split_heads(tokens.clone(), 3);
+        assert_close(
+            &heads.clone().slice([0..1, 1..2, 4..5]).reshape([4]),
+            &tokens.clone().slice([0..1, 4..5, 4..8]).reshape([4]),
+            0.0,
+        );
+        assert_close(&merge_heads(heads), &tokens, 0.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "split_heads: 5 heads do not divide width 64")]
+    fn heads_that_do_not_divide_are_named() {
+        let _ = split_heads(random([1, 2, 64], 1), 5);
+    }
+
+    #[test]
+    #[should_panic(expected = "dot_product: padding mask has tokens 5, key has tokens 4")]
+    fn a_mask_of_the_wrong_size_is_named() {
+        let [query, key, value] = inputs(3, 4);
+        let options = DotProduct { padding: Some(mask([2, 5], |_| false)), ..DotProduct::default() };
+        dot_product(query, key, value, &options, &mut Pass::silent());
+    }
+
+    #[test]
+    #[should_panic(expected = "dot_product: bias has columns 3, key has columns 4")]
+    fn a_bias_of_the_wrong_size_is_named() {
+        let [query, key, value] = inputs(3, 4);
+        let options = DotProduct { bias: Some(random([1, 1, 3, 3], 1)), ..DotProduct::default() };
+        dot_product(query, key, value, &options, &mut Pass::silent());
+    }
+
+    #[test]
+    #[should_panic(expected = "dot_product: query has batch 0, needs at least 1")]
+    fn an_empty_batch_is_refused() {
+        let empty = |rows: usize| Tensor::<4>::zeros([0, 1, rows, 4], &device::cpu());
+        dot_product(empty(2), empty(3), empty(3), &DotProduct::default(), &mut Pass::silent());
+    }
+}

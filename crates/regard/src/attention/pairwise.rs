@@ -253,7 +253,7 @@ fn check_shapes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::gamma::samples::Widths;
+    use crate::attention::gamma::samples::{Widths, after};
     use crate::attention::naive;
     use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
 
@@ -434,6 +434,42 @@ mod tests {
     }
 
     #[test]
+    fn in_training_recorded_and_unrecorded_agree_in_output_gradients_and_running_moments() {
+        let device = crate::device::cpu().autodiff();
+        for relation in RELATIONS {
+            for position in POSITIONS {
+                let options = Pairwise { relation, position, window: 3 };
+                let run = |mut pass: Pass| {
+                    let gamma = widths(&options).training(7);
+                    let [phi, psi, beta] =
+                        maps(2, 4, 5).map(|map| Tensor::from_data(map.into_data(), &device).require_grad());
+                    let place = planes(&options, 4, 5)
+                        .map(|planes| Tensor::<3>::from_data(planes.into_data(), &device).require_grad());
+                    let inputs = (phi.clone(), psi.clone(), beta.clone(), place.clone());
+                    let out = pairwise(inputs.0, inputs.1, inputs.2, inputs.3, &gamma, &options, &mut pass).out;
+                    let seed = crate::testing::random_on([2, 4, 4, 5], 8, &device);
+                    let grads = (out.clone() * seed).sum().backward();
+                    let mut all = after(&gamma, &grads);
+                    all.push(("out", values(&out)));
+                    for (name, map) in [("phi", phi), ("psi", psi), ("beta", beta)] {
+                        all.push((name, values(&map.grad(&grads).unwrap())));
+                    }
+                    all.extend(place.map(|place| ("position", values(&place.grad(&grads).unwrap()))));
+                    all
+                };
+                let (fused, plain) = (run(Pass::silent()), run(Pass::recording()));
+                // a shift before a norm has almost no gradient: sums that cancel are held to the scale of what cancels
+                let scale = plain.iter().flat_map(|(_, values)| values).fold(0f32, |a, x| a.max(x.abs()));
+                for ((name, fused), (_, plain)) in fused.iter().zip(plain) {
+                    let largest = plain.iter().fold(scale / 100.0, |a, x| a.max(x.abs()));
+                    let error = crate::testing::distance(fused, &plain) / largest;
+                    assert!(error < 1e-3, "{relation:?} {position:?} `{name}`: off by {error:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn gradients_are_differences() {
         for relation in RELATIONS {
             for position in [PairPosition::Relative, PairPosition::Absolute] {
@@ -462,9 +498,12 @@ mod tests {
             for which in 0..3 {
                 let mut inputs = maps(1, 5, 5);
                 inputs[which] = inputs[which].clone().slice_fill([0..1, 0..1, 0..1, 0..1], poison);
-                let (out, _) = attend(inputs, &content_only(3));
-                let far = values(&out.slice([0..1, 0..4, 2..5, 2..5]));
-                assert!(far.iter().all(|value| value.is_finite()), "{poison} in input {which} reached {far:?}");
+                for mut pass in [Pass::recording(), Pass::silent()] {
+                    let ([phi, psi, beta], gamma) = (inputs.clone(), widths(&content_only(3)).random(7));
+                    let out = pairwise(phi, psi, beta, None, &gamma, &content_only(3), &mut pass).out;
+                    let far = values(&out.slice([0..1, 0..4, 2..5, 2..5]));
+                    assert!(far.iter().all(|value| value.is_finite()), "{poison} in input {which} reached {far:?}");
+                }
             }
         }
     }

@@ -226,7 +226,7 @@ fn check_shapes(phi: Option<&Tensor<4>>, psi: &Tensor<4>, beta: &Tensor<4>, gamm
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::gamma::samples::Widths;
+    use crate::attention::gamma::samples::{Widths, after};
     use crate::attention::naive;
     use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
 
@@ -343,6 +343,40 @@ mod tests {
     }
 
     #[test]
+    fn in_training_recorded_and_unrecorded_agree_in_output_gradients_and_running_moments() {
+        let device = crate::device::cpu().autodiff();
+        for (relation, centre) in
+            RELATIONS.map(|r| (r, true)).into_iter().chain([(PatchRelation::Concatenation, false)])
+        {
+            let options = Patchwise { relation, window: 3 };
+            let run = |mut pass: Pass| {
+                let gamma = widths(&options, centre).training(7);
+                let [phi, psi, beta] =
+                    maps(2, 4, 5).map(|map| Tensor::from_data(map.into_data(), &device).require_grad());
+                let phi = centre.then_some(phi);
+                let out = patchwise(phi.clone(), psi.clone(), beta.clone(), &gamma, &options, &mut pass).out;
+                let seed = crate::testing::random_on([2, 4, 4, 5], 8, &device);
+                let grads = (out.clone() * seed).sum().backward();
+                let mut all = after(&gamma, &grads);
+                all.push(("bias2", values(&gamma.bias2.val().grad(&grads).unwrap())));
+                all.push(("out", values(&out)));
+                for (name, map) in [("psi", Some(psi)), ("beta", Some(beta)), ("phi", phi)] {
+                    all.extend(map.map(|map| (name, values(&map.grad(&grads).unwrap()))));
+                }
+                all
+            };
+            let (fused, plain) = (run(Pass::silent()), run(Pass::recording()));
+            // a shift before a norm has almost no gradient: sums that cancel are held to the scale of what cancels
+            let scale = plain.iter().flat_map(|(_, values)| values).fold(0f32, |a, x| a.max(x.abs()));
+            for ((name, fused), (_, plain)) in fused.iter().zip(plain) {
+                let largest = plain.iter().fold(scale / 100.0, |a, x| a.max(x.abs()));
+                let error = crate::testing::distance(fused, &plain) / largest;
+                assert!(error < 1e-3, "{relation:?} `{name}`: off by {error:e}");
+            }
+        }
+    }
+
+    #[test]
     fn gradients_are_differences() {
         for relation in RELATIONS {
             let options = Patchwise { relation, window: 3 };
@@ -364,9 +398,13 @@ mod tests {
                 for relation in RELATIONS {
                     let mut inputs = maps(1, 5, 5);
                     inputs[which] = inputs[which].clone().slice_fill([0..1, 0..1, 0..1, 0..1], poison);
-                    let (out, _) = attend(inputs, &Patchwise { relation, window: 3 });
-                    let far = values(&out.slice([0..1, 0..4, 2..5, 2..5]));
-                    assert!(far.iter().all(|value| value.is_finite()), "{poison} in input {which} reached {far:?}");
+                    let options = Patchwise { relation, window: 3 };
+                    for mut pass in [Pass::recording(), Pass::silent()] {
+                        let ([phi, psi, beta], gamma) = (inputs.clone(), widths(&options, true).random(7));
+                        let out = patchwise(Some(phi), psi, beta, &gamma, &options, &mut pass).out;
+                        let far = values(&out.slice([0..1, 0..4, 2..5, 2..5]));
+                        assert!(far.iter().all(|value| value.is_finite()), "{poison} in input {which} reached {far:?}");
+                    }
                 }
             }
         }

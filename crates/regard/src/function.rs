@@ -1,0 +1,160 @@
+//! Row-wise functions of every transformer, fused on the CPU and plain Burn elsewhere.
+
+use burn::tensor::{Tensor, activation};
+use regard_kernels::{gelu as gelu_kernels, layer_norm as norm_kernels, softmax as softmax_kernels};
+
+use crate::fused::{self, Kept, Kernel};
+
+/// Softmax over the last axis.
+pub fn softmax<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let shape = x.dims();
+    if !fused::runs_on(&x) {
+        return activation::softmax(x, D - 1);
+    }
+    fused::apply(Softmax { width: shape[D - 1], log: false }, [x.into_dispatch()], shape)
+}
+
+/// Logarithm of the softmax over the last axis.
+pub fn log_softmax<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let shape = x.dims();
+    if !fused::runs_on(&x) {
+        return activation::log_softmax(x, D - 1);
+    }
+    fused::apply(Softmax { width: shape[D - 1], log: true }, [x.into_dispatch()], shape)
+}
+
+/// Normalises the last axis to mean 0 and variance 1, then scales and shifts it: `[.., D], [D], [D] -> [.., D]`.
+///
+/// # Panics
+/// When weight or bias is not as long as the last axis.
+pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    let shape = x.dims();
+    for (name, parameter) in [("weight", &weight), ("bias", &bias)] {
+        let len = parameter.dims()[0];
+        assert!(len == shape[D - 1], "layer_norm: {name} has width {len}, input has width {}", shape[D - 1]);
+    }
+    if fused::runs_on(&x) {
+        let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
+        return fused::apply(LayerNorm { epsilon: epsilon as f32 }, inputs, shape);
+    }
+    let centred = x.clone() - x.mean_dim(D - 1);
+    let variance = (centred.clone() * centred.clone()).mean_dim(D - 1);
+    centred / variance.add_scalar(epsilon).sqrt() * weight.unsqueeze() + bias.unsqueeze()
+}
+
+/// The exact GELU.
+pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let shape = x.dims();
+    if !fused::runs_on(&x) {
+        return activation::gelu(x);
+    }
+    fused::apply(Gelu, [x.into_dispatch()], shape)
+}
+
+/// `gelu(x + bias)` along the last axis.
+///
+/// # Panics
+/// When the bias is not as long as the last axis.
+pub fn bias_gelu<const D: usize>(x: Tensor<D>, bias: Tensor<1>) -> Tensor<D> {
+    let shape = x.dims();
+    let len = bias.dims()[0];
+    assert!(len == shape[D - 1], "bias_gelu: bias has width {len}, input has width {}", shape[D - 1]);
+    if !fused::runs_on(&x) {
+        return activation::gelu(x + bias.unsqueeze());
+    }
+    fused::apply(Gelu, [x.into_dispatch(), bias.into_dispatch()], shape)
+}
+
+#[derive(Clone, Debug)]
+struct Softmax {
+    width: usize,
+    log: bool,
+}
+
+impl Kernel<1> for Softmax {
+    fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        let run = if self.log { softmax_kernels::log_softmax } else { softmax_kernels::softmax };
+        (run(x, self.width), Vec::new())
+    }
+    fn backward(&self, _: [&[f32]; 1], kept: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        let run = if self.log { softmax_kernels::log_softmax_backward } else { softmax_kernels::softmax_backward };
+        [run(kept.out, grad, self.width)]
+    }
+}
+
+#[derive(Clone, Debug)]
+struct LayerNorm {
+    epsilon: f32,
+}
+
+impl Kernel<3> for LayerNorm {
+    fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        norm_kernels::layer_norm(x, weight, bias, self.epsilon)
+    }
+    fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        norm_kernels::layer_norm_backward(x, weight, kept.extra, grad)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Gelu;
+
+impl Kernel<1> for Gelu {
+    fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        (gelu_kernels::gelu(x), Vec::new())
+    }
+    fn backward(&self, [x]: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [gelu_kernels::gelu_backward(x, grad)]
+    }
+}
+
+impl Kernel<2> for Gelu {
+    fn forward(&self, [x, bias]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
+        (gelu_kernels::bias_gelu(x, bias), Vec::new())
+    }
+    fn backward(&self, [x, bias]: [&[f32]; 2], _: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
+        gelu_kernels::bias_gelu_backward(x, bias, grad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, assert_gradients_are_differences, noise, random};
+
+    #[test]
+    fn they_equal_burns_own() {
+        let x = random([3, 4, 21], 1).mul_scalar(4.0);
+        let bias = random([21], 2);
+        assert_close(&softmax(x.clone()), &activation::softmax(x.clone(), 2), 1e-6);
+        assert_close(&log_softmax(x.clone()), &activation::log_softmax(x.clone(), 2), 1e-5);
+        assert_close(&gelu(x.clone()), &activation::gelu(x.clone()), 1e-6);
+        assert_close(
+            &bias_gelu(x.clone(), bias.clone()),
+            &activation::gelu(x.clone() + bias.clone().unsqueeze()),
+            2e-6,
+        );
+        let norm = burn::nn::LayerNormConfig::new(21).init(&crate::device::cpu());
+        let ours = layer_norm(x.clone(), norm.gamma.val(), norm.beta.clone().unwrap().val(), 1e-5);
+        assert_close(&ours, &norm.forward(x), 1e-5);
+    }
+
+    #[test]
+    fn gradients_are_differences() {
+        let x = ("x", noise(2 * 3 * 5, 1));
+        assert_gradients_are_differences(&[x.clone()], |p| softmax(p[0].clone().reshape([2, 3, 5])));
+        assert_gradients_are_differences(&[x.clone()], |p| log_softmax(p[0].clone().reshape([2, 3, 5])));
+        assert_gradients_are_differences(&[x.clone()], |p| gelu(p[0].clone().reshape([2, 3, 5])));
+        let with_bias = [x.clone(), ("bias", noise(5, 2))];
+        assert_gradients_are_differences(&with_bias, |p| bias_gelu(p[0].clone().reshape([2, 3, 5]), p[1].clone()));
+        assert_gradients_are_differences(&[x, ("weight", noise(5, 2)), ("bias", noise(5, 3))], |p| {
+            layer_norm(p[0].clone().reshape([2, 3, 5]), p[1].clone(), p[2].clone(), 0.1)
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "layer_norm: bias has width 4, input has width 5")]
+    fn parameters_of_another_width_are_named() {
+        layer_norm(random([2, 5], 1), random([5], 2), random([4], 3), 1e-6);
+    }
+}
