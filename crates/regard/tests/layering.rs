@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// Modules of the crate and their place in the flow.
 const STAGES: &[(&str, usize)] = &[
     ("pass", 0),
+    ("function", 0),
     ("fused", 0),
     ("device", 0),
     ("error", 0),
