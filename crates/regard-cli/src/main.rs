@@ -16,9 +16,8 @@ use failure::Failure;
 fn main() -> ExitCode {
     let run = || args::Args::parse().into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
     match Failure::of_panics(run) {
-        Ok(()) => ExitCode::SUCCESS,
-        // whoever read our output has seen enough
-        Err(Failure::Pipe) => ExitCode::SUCCESS,
+        // a closed pipe: whoever read our output has seen enough
+        Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
         Err(failure) => {
             // nothing is left to do when stderr is gone too
             let _ = writeln!(stderr(), "{failure}");

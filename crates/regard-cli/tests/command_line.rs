@@ -69,7 +69,7 @@ fn quickstart_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     let maps: Vec<_> = stdout.lines().filter_map(|line| line.split_whitespace().last()).collect();
-    let maps: Vec<_> = maps.iter().filter(|name| !name.contains('/') && name.ends_with(".png")).collect();
+    let maps: Vec<_> = maps.iter().filter(|name| !name.contains('/') && name.contains(".png")).collect();
     assert!(maps.len() > 20, "{stdout}");
     let drawn = folder.path().join("regard-out");
     for name in maps.iter().copied().chain([&"all.png"]) {

@@ -146,7 +146,9 @@ impl Job<'_> {
         }
         if let Some(weights) = weights {
             for (weights, total) in weights.chunks_exact_mut(search * search).zip(&totals) {
-                weights.iter_mut().for_each(|weight| *weight /= total);
+                for weight in weights {
+                    *weight /= total;
+                }
             }
         }
         sums
