@@ -1,6 +1,7 @@
 //! What tests share: parity fixtures, seeded tensors, comparisons, finite differences.
 
 use burn::tensor::{Device, Tensor, TensorData};
+pub use regard_kernels::naive::noise;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -61,19 +62,6 @@ impl Fixture {
     }
 }
 
-/// Uniform numbers in [-1, 1) that depend on the seed only.
-pub fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x1234_5678_9ABC_DEF1);
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-        })
-        .collect()
-}
-
 /// A seeded random tensor on the CPU.
 pub fn random<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
     random_on(shape, seed, &device::cpu())
@@ -114,6 +102,20 @@ pub fn assert_gradient_close<const D: usize>(name: &str, actual: &Tensor<D>, exp
     let largest = expected.iter().fold(1e-3f32, |a, e| a.max(e.abs()));
     let distance = distance(&values(actual), &expected) / largest;
     assert!(distance <= 1e-3, "{name}: gradient is off by {distance:e} of its largest element");
+}
+
+/// Asserts that what two paths gave, by name, agrees to 1e-3 of the largest element of each.
+///
+/// A shift before a norm has almost no gradient: sums that cancel are held to the scale of what cancels.
+#[track_caller]
+pub fn assert_paths_agree(what: &str, fused: &[(&str, Vec<f32>)], plain: &[(&str, Vec<f32>)]) {
+    assert_eq!(fused.len(), plain.len(), "{what}: the paths gave different things");
+    let scale = plain.iter().flat_map(|(_, values)| values).fold(0f32, |a, x| a.max(x.abs()));
+    for ((name, fused), (_, plain)) in fused.iter().zip(plain) {
+        let largest = plain.iter().fold(scale / 100.0, |a, x| a.max(x.abs()));
+        let error = distance(fused, plain) / largest;
+        assert!(error < 1e-3, "{what}: `{name}` is off by {error:e}");
+    }
 }
 
 /// Compares the gradient of every input with finite differences of the operator itself.

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::attention::gamma::samples::{Widths, after};
     use crate::attention::naive;
-    use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
+    use crate::testing::{assert_close, assert_gradients_are_differences, assert_paths_agree, noise, random, values};
 
     const RELATIONS: [PatchRelation; 3] = [PatchRelation::Star, PatchRelation::Clique, PatchRelation::Concatenation];
 
@@ -365,14 +365,7 @@ mod tests {
                 }
                 all
             };
-            let (fused, plain) = (run(Pass::silent()), run(Pass::recording()));
-            // a shift before a norm has almost no gradient: sums that cancel are held to the scale of what cancels
-            let scale = plain.iter().flat_map(|(_, values)| values).fold(0f32, |a, x| a.max(x.abs()));
-            for ((name, fused), (_, plain)) in fused.iter().zip(plain) {
-                let largest = plain.iter().fold(scale / 100.0, |a, x| a.max(x.abs()));
-                let error = crate::testing::distance(fused, &plain) / largest;
-                assert!(error < 1e-3, "{relation:?} `{name}`: off by {error:e}");
-            }
+            assert_paths_agree(&format!("{relation:?}"), &run(Pass::silent()), &run(Pass::recording()));
         }
     }
 
