@@ -1,1 +1,27 @@
-fn main() {}
+//! `regard`: the command line of the library. Arguments become a plan before anything runs.
+
+mod args;
+mod denoise;
+mod failure;
+mod files;
+mod operators;
+mod quickstart;
+
+use clap::Parser as _;
+use std::io::{Write as _, stderr, stdout};
+use std::process::ExitCode;
+
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let run = || args::Args::parse().into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
+    match Failure::of_panics(run) {
+        // a closed pipe: whoever read our output has seen enough
+        Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // nothing is left to do when stderr is gone too
+            let _ = writeln!(stderr(), "{failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}

@@ -16,6 +16,7 @@ pub mod layer_norm;
 pub mod local;
 
 mod math;
+pub mod nl_means;
 pub mod pairwise;
 pub mod patchwise;
 

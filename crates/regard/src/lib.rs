@@ -23,3 +23,8 @@ mod testing;
 
 pub use error::Error;
 pub use pass::{Pass, Trace};
+
+/// README's example runs as a doctest; its links are relative to the repository, so it is not the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

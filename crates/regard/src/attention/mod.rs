@@ -10,6 +10,7 @@
 //! | [`stem`](fn@stem) | every pixel at its own aligned block | Ramachandran et al. 2019 (SASA) |
 //! | [`pairwise`](fn@pairwise) | every pixel at its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
 //! | [`patchwise`](fn@patchwise) | every pixel at its footprint, as one patch | Zhao et al. 2020 (SAN) |
+//! | [`non_local_means`](fn@non_local_means) | every pixel at the pixels whose patch looks like its own | Buades et al. 2005 |
 //!
 //! Where tokens stand, without parameters: [`position`].
 //!
@@ -25,6 +26,7 @@ mod local;
 #[cfg(test)]
 mod naive;
 mod non_local;
+mod non_local_means;
 mod pairwise;
 mod patchwise;
 pub mod position;
@@ -38,6 +40,7 @@ pub use dot_product::{DotProduct, dot_product, merge_heads, split_heads};
 pub use gamma::Gamma;
 pub use local::{Local, Relative, local};
 pub use non_local::{Affinity, NonLocalOptions, non_local};
+pub use non_local_means::{NonLocalMeans, non_local_means, non_local_means_watched};
 pub use pairwise::{PairPosition, PairRelation, Pairwise, pairwise};
 pub use patchwise::{PatchRelation, Patchwise, patchwise};
 pub use project::project;

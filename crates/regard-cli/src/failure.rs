@@ -1,0 +1,81 @@
+//! What a user hears when something fails: what, about which thing, and what to do.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::panic::{self, UnwindSafe};
+
+/// Why a command ended without its result.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something the user gave cannot work: status 2.
+    Input { message: String, hint: String },
+    /// Something of ours or of the machine failed: status 1.
+    Ours { message: String, hint: String },
+    /// Nobody reads our output any more: no failure at all.
+    Pipe,
+}
+
+impl Failure {
+    pub fn input(message: impl Display, hint: impl Display) -> Self {
+        Self::Input { message: message.to_string(), hint: hint.to_string() }
+    }
+
+    pub fn ours(message: impl Display, hint: impl Display) -> Self {
+        Self::Ours { message: message.to_string(), hint: hint.to_string() }
+    }
+
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Input { .. } => 2,
+            Self::Ours { .. } => 1,
+            Self::Pipe => 0,
+        }
+    }
+
+    /// Runs a command; a panic becomes a failure of ours, told like every other.
+    pub fn of_panics(run: impl FnOnce() -> Result<(), Self> + UnwindSafe) -> Result<(), Self> {
+        // RUST_BACKTRACE asks for the usual report
+        if std::env::var_os("RUST_BACKTRACE").is_none() {
+            panic::set_hook(Box::new(|_| {}));
+        }
+        panic::catch_unwind(run).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("unknown reason");
+            Err(Self::ours(
+                format!("internal failure: {text}"),
+                "this is a bug; `RUST_BACKTRACE=1` shows where, please report it",
+            ))
+        })
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input { message, hint } | Self::Ours { message, hint } => {
+                write!(f, "error: {message}\nhint: {hint}")
+            }
+            Self::Pipe => f.write_str("output closed"),
+        }
+    }
+}
+
+impl From<regard::Error> for Failure {
+    fn from(error: regard::Error) -> Self {
+        match &error {
+            regard::Error::Config { .. } => Self::input(error, "`regard help` lists what each option takes"),
+            regard::Error::Device { .. } => Self::input(error, "`--device cpu` works in every build"),
+            regard::Error::NotRecorded { .. } => Self::ours(error, "this is a bug, please report it"),
+        }
+    }
+}
+
+/// Errors of writing to stdout.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Pipe,
+            _ => Self::ours(format!("cannot write the output: {error}"), "is the disk full?"),
+        }
+    }
+}

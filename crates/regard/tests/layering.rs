@@ -1,0 +1,217 @@
+//! The folders are the data flow: a stage imports only itself and earlier stages, and models never import
+//! each other. This reads the `crate::` paths of every source file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules of the crate and their place in the flow.
+const STAGES: &[(&str, usize)] = &[
+    ("pass", 0),
+    ("function", 0),
+    ("fused", 0),
+    ("device", 0),
+    ("error", 0),
+    ("data", 1),
+    ("attention", 2),
+    ("layers", 3),
+    ("models", 4),
+    ("weights", 5),
+    ("train", 6),
+    ("evaluate", 7),
+    ("analyse", 8),
+    ("report", 9),
+];
+
+/// What tests share: for test code alone.
+const TESTING: &str = "testing";
+
+fn stage(module: &str) -> Option<usize> {
+    STAGES.iter().find(|(name, _)| *name == module).map(|(_, stage)| *stage)
+}
+
+/// What is wrong with one file; `path` is relative to `src`, and `test_files` are the starts of paths of test code.
+fn violations(path: &str, text: &str, test_files: &[String]) -> Vec<String> {
+    let test_file = test_files.iter().any(|start| path.starts_with(start));
+    let parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
+    let module = parts[0];
+    if module == "lib" || module == TESTING {
+        return Vec::new();
+    }
+    let Some(own) = stage(module) else {
+        return vec![format!("{path}: `{module}` has no place in the flow; give it one in tests/layering.rs")];
+    };
+    let mut found = Vec::new();
+    for import in imports(text) {
+        let Import { line, ref module, ref item, in_tests } = import;
+        let reason = match stage(module) {
+            Some(other) if other > own => Some(format!("`{}` imports the later stage `{module}`", parts[0])),
+            Some(_) if module == "models" && parts[0] == "models" => {
+                let another =
+                    parts.get(1).is_some_and(|own| *own != "mod" && item.as_deref().is_some_and(|item| item != *own));
+                let is_module = item.as_deref().is_some_and(|item| item.starts_with(char::is_lowercase));
+                (another && is_module)
+                    .then(|| format!("model `{}` imports another, `{}`", parts[1], item.as_deref().unwrap_or("")))
+            }
+            Some(_) => None,
+            None if module == TESTING => {
+                (!in_tests && !test_file).then(|| "`testing` is imported outside of tests".to_string())
+            }
+            // items at the root, such as `crate::Error`, are re-exports of stage 0
+            None if module.starts_with(char::is_uppercase) => None,
+            None => Some(format!("`{module}` has no place in the flow; give it one in tests/layering.rs")),
+        };
+        found.extend(reason.map(|reason| format!("{path}:{line}: {reason}")));
+    }
+    found
+}
+
+/// Where the files of `#[cfg(test)] mod name;` are: the starts `folder/name.` and `folder/name/` of their paths.
+fn test_files(path: &str, text: &str) -> Vec<String> {
+    let folder = match path.strip_suffix("mod.rs").or_else(|| path.strip_suffix("lib.rs")) {
+        Some(folder) => folder.to_string(),
+        None => format!("{}/", path.trim_end_matches(".rs")),
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    lines
+        .windows(2)
+        .filter(|pair| pair[0].trim() == "#[cfg(test)]")
+        .filter_map(|pair| pair[1].trim().split_once("mod ")?.1.strip_suffix(';'))
+        .flat_map(|name| [format!("{folder}{name}."), format!("{folder}{name}/")])
+        .collect()
+}
+
+/// One path that starts at `crate::`.
+struct Import {
+    line: usize,
+    module: String,
+    item: Option<String>,
+    in_tests: bool,
+}
+
+fn imports(text: &str) -> Vec<Import> {
+    let mut found = Vec::new();
+    let (mut in_tests, mut next_is_test) = (false, false);
+    for (index, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        if code.starts_with("#[cfg(test)]") || code.starts_with("#[cfg(any(test") {
+            next_is_test = true;
+        } else if next_is_test && !code.starts_with("#[") {
+            // an item on one line, or a block that ends with a brace in the first column
+            in_tests = !code.trim_end().ends_with(';');
+            next_is_test = false;
+        } else if in_tests && code.starts_with('}') {
+            in_tests = false;
+        }
+        for (at, _) in code.match_indices("crate::") {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_' || letter == '$') {
+                continue;
+            }
+            for (module, item) in heads(&code[at + "crate::".len()..]) {
+                found.push(Import { line: index + 1, module, item, in_tests });
+            }
+        }
+    }
+    found
+}
+
+/// The first two names of a path, or of every path in braces: `{a::b, C}` gives `a, b` and `C`.
+fn heads(path: &str) -> Vec<(String, Option<String>)> {
+    let name =
+        |text: &str| text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect::<String>();
+    let head = |text: &str| {
+        let first = name(text.trim_start());
+        let rest = text.trim_start()[first.len()..].strip_prefix("::").map(|rest| name(rest.trim_start_matches('{')));
+        (first, rest.filter(|rest| !rest.is_empty()))
+    };
+    let Some(list) = path.strip_prefix('{') else { return vec![head(path)] };
+    let (mut depth, mut start, mut found) = (0, 0, Vec::new());
+    for (at, letter) in list.char_indices().chain([(list.len(), ',')]) {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                found.push(head(&list[start..at]));
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(head(&list[start..at]));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.retain(|(first, _)| !first.is_empty());
+    found
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_stage_imports_only_earlier_stages() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = sources(&root);
+    assert!(files.len() > 10, "only {} files under {}", files.len(), root.display());
+    let read = |file: PathBuf| {
+        let path = file.strip_prefix(&root).unwrap().to_string_lossy().replace('\\', "/");
+        (path, fs::read_to_string(file).unwrap())
+    };
+    let files: Vec<(String, String)> = files.into_iter().map(read).collect();
+    let tests: Vec<String> = files.iter().flat_map(|(path, text)| test_files(path, text)).collect();
+    let found: Vec<String> = files.iter().flat_map(|(path, text)| violations(path, text, &tests)).collect();
+    let checked: usize = files.iter().map(|(_, text)| imports(text).len()).sum();
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+    assert!(checked > 20, "only {checked} paths were seen: is the reader broken?");
+}
+
+#[test]
+fn the_check_sees_what_it_should() {
+    let wrong = [
+        ("attention/local.rs", "use crate::Pass;\nuse crate::layers::Linear;\n", "attention/local.rs:2"),
+        ("data/mod.rs", "fn f() {\n    crate::train::run();\n}\n", "data/mod.rs:2"),
+        ("pass.rs", "use crate::{Error, attention::Attended};\n", "pass.rs:1"),
+        ("models/vit.rs", "use crate::models::detr::Detr;\n", "models/vit.rs:1"),
+        ("layers/mlp.rs", "use crate::testing::noise;\n", "layers/mlp.rs:1"),
+        ("layers/mlp.rs", "#[cfg(test)]\nmod tests {\n}\nuse crate::testing::noise;\n", "layers/mlp.rs:4"),
+        ("layers/mlp.rs", "#[cfg(test)]\nmod tests {\n    use crate::models::vit;\n}\n", "layers/mlp.rs:3"),
+        ("layers/mlp.rs", "use crate::helpers::noise;\n", "layers/mlp.rs:1"),
+        ("helpers.rs", "", "helpers.rs"),
+    ];
+    for (path, text, place) in wrong {
+        let found = violations(path, text, &[]);
+        assert!(found.len() == 1 && found[0].starts_with(place), "{path}: {found:?}");
+    }
+    let right = [
+        ("lib.rs", "pub use crate::report::Table;\n"),
+        (
+            "models/vit.rs",
+            "use crate::layers::{Mlp, Norm};\nuse crate::models::vit::parts;\nuse crate::{Error, Pass};\n",
+        ),
+        ("models/mod.rs", "use crate::models::vit::Vit;\n"),
+        ("models/vit.rs", "use crate::models::Preset;\n"),
+        (
+            "attention/local.rs",
+            "// crate::layers is later\n#[cfg(test)]\nmod tests {\n    use crate::testing::noise;\n}\n",
+        ),
+        ("attention/local.rs", "use burn_crate::layers;\nuse crate::attention::{check, window::{Border, unfold}};\n"),
+    ];
+    for (path, text) in right {
+        assert_eq!(violations(path, text, &[]), Vec::<String>::new());
+    }
+    let declared = test_files("attention/mod.rs", "mod local;\n#[cfg(test)]\nmod naive;\n");
+    assert!(violations("attention/naive.rs", "use crate::testing::noise;\n", &declared).is_empty());
+    assert!(!violations("attention/local.rs", "use crate::testing::noise;\n", &declared).is_empty());
+    assert_eq!(test_files("train/engine.rs", "#[cfg(test)]\nmod laws;\n")[0], "train/engine/laws.");
+}
