@@ -7,6 +7,8 @@
 //!
 //! Wrong lengths are bugs of the caller and panic. This is the only crate with `unsafe`.
 #![allow(unsafe_code)]
+// only inlined code is compiled with the instruction set of the kernel around it
+#![allow(clippy::inline_always)]
 
 pub mod attention;
 mod elementwise;

@@ -229,7 +229,7 @@ pub(crate) use x86::{Avx2, Avx512};
 mod x86 {
     // SAFETY of this module: a value of these types exists only inside functions that `kernel!` compiled for
     // the instruction set, and those are called only after it was detected.
-    #![allow(clippy::undocumented_unsafe_blocks)]
+    #![allow(clippy::undocumented_unsafe_blocks, clippy::wildcard_imports)]
     use super::Vector;
     use std::arch::x86_64::*;
 

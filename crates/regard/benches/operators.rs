@@ -4,6 +4,8 @@
 //! report comes a table: times measured alternately round by round, the median of the ratios of the rounds (so
 //! that a wandering clock cancels), and the peak memory of both by a counting allocator.
 
+#![allow(clippy::print_stdout)] // the table is what it is for
+
 use burn::tensor::{Device, Distribution, Tensor};
 use criterion::Criterion;
 use peak_alloc::PeakAlloc;

@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn gradients_are_differences() {
         let x = ("x", noise(2 * 3 * 5, 1));
-        assert_gradients_are_differences(&[x.clone()], |p| softmax(p[0].clone().reshape([2, 3, 5])));
-        assert_gradients_are_differences(&[x.clone()], |p| log_softmax(p[0].clone().reshape([2, 3, 5])));
-        assert_gradients_are_differences(&[x.clone()], |p| gelu(p[0].clone().reshape([2, 3, 5])));
+        assert_gradients_are_differences(std::slice::from_ref(&x), |p| softmax(p[0].clone().reshape([2, 3, 5])));
+        assert_gradients_are_differences(std::slice::from_ref(&x), |p| log_softmax(p[0].clone().reshape([2, 3, 5])));
+        assert_gradients_are_differences(std::slice::from_ref(&x), |p| gelu(p[0].clone().reshape([2, 3, 5])));
         let with_bias = [x.clone(), ("bias", noise(5, 2))];
         assert_gradients_are_differences(&with_bias, |p| bias_gelu(p[0].clone().reshape([2, 3, 5]), p[1].clone()));
         assert_gradients_are_differences(&[x, ("weight", noise(5, 2)), ("bias", noise(5, 3))], |p| {

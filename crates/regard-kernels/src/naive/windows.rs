@@ -80,12 +80,11 @@ fn mirrored(window: &Window, (row, column): (usize, usize), offset: usize) -> (u
 fn norm_relu(x: &mut [Vec<f64>], weight: &[f64], bias: &[f64], moments: Option<&Moments>, epsilon: f64) {
     for c in 0..weight.len() {
         let count = x.len() as f64;
-        let (mean, variance) = match moments {
-            Some(given) => (f64::from(given.mean[c]), f64::from(given.variance[c])),
-            None => {
-                let mean = x.iter().map(|x| x[c]).sum::<f64>() / count;
-                (mean, x.iter().map(|x| (x[c] - mean).powi(2)).sum::<f64>() / count)
-            }
+        let (mean, variance) = if let Some(given) = moments {
+            (f64::from(given.mean[c]), f64::from(given.variance[c]))
+        } else {
+            let mean = x.iter().map(|x| x[c]).sum::<f64>() / count;
+            (mean, x.iter().map(|x| (x[c] - mean).powi(2)).sum::<f64>() / count)
         };
         for x in x.iter_mut() {
             x[c] = ((x[c] - mean) / (variance + epsilon).sqrt() * weight[c] + bias[c]).max(0.0);

@@ -95,10 +95,12 @@ pub fn pairwise(
     pass: &mut Pass,
 ) -> Attended<4> {
     check_shapes(&phi, &psi, &beta, position.as_ref(), gamma, options);
-    if !pass.listens("weights") && fused::runs_on(&phi) && options.window <= Window::LARGEST {
-        if let Some(norms) = Norms::new([&gamma.norm1, &gamma.norm2], &phi.device()) {
-            return Attended { out: fused(phi, psi, beta, position, gamma, options, norms), weights: None };
-        }
+    if !pass.listens("weights")
+        && fused::runs_on(&phi)
+        && options.window <= Window::LARGEST
+        && let Some(norms) = Norms::new([&gamma.norm1, &gamma.norm2], &phi.device())
+    {
+        return Attended { out: fused(phi, psi, beta, position, gamma, options, norms), weights: None };
     }
     let (out, weights) = plain(phi, psi, beta, position, gamma, options);
     pass.record("weights", &weights);
