@@ -11,6 +11,10 @@ pub enum Error {
     #[error("device `{name}`: {reason}")]
     Device { name: String, reason: String },
 
+    /// Tensors that do not fit a model, each by name.
+    #[error("weights do not fit the model:\n  {}", problems.join("\n  "))]
+    Weights { problems: Vec<String> },
+
     /// A name was asked of a trace that recorded something else.
     #[error("nothing was recorded under `{name}`; recorded: {known}")]
     NotRecorded { name: String, known: String },

@@ -4,7 +4,8 @@
 //!
 //! - [`pass`]: what a forward pass may record; [`function`]: fused row-wise functions; [`device`]: devices by name;
 //! - [`attention`]: the operators of the literature, formulas on Burn tensors;
-//! - [`layers`]: operators with their parameters, ready for a model.
+//! - [`layers`]: operators with their parameters, ready for a model; [`cost`]: what they cost, from shapes alone;
+//! - [`models`]: one paper, one file.
 //!
 //! Shapes use one legend everywhere:
 //! `B` batch · `N` query tokens · `M` key tokens · `D` width · `A` heads · `K` = D/A head width ·
@@ -12,14 +13,18 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+pub mod cost;
+pub mod data;
 pub mod device;
 pub mod error;
 pub mod function;
 mod fused;
 pub mod layers;
+pub mod models;
 pub mod pass;
 #[cfg(test)]
 mod testing;
+pub mod weights;
 
 pub use error::Error;
 pub use pass::{Pass, Trace};

@@ -48,6 +48,14 @@ impl Fixture {
         Tensor::from_data(TensorData::new(values.clone(), shape.clone()), device)
     }
 
+    /// Every tensor of the checkpoint, for `weights::fill`, under names that `rename` gives; none leaves it out.
+    pub fn checkpoint(&self, rename: impl Fn(&str) -> Option<String>) -> crate::weights::Tensors {
+        let model = self.tensors.iter().filter_map(|(name, tensor)| Some((name.strip_prefix("model/")?, tensor)));
+        model
+            .filter_map(|(name, (shape, values))| Some((rename(name)?, TensorData::new(values.clone(), shape.clone()))))
+            .collect()
+    }
+
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }

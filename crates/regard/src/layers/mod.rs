@@ -1,14 +1,18 @@
 //! Parts with parameters that models share.
 
+mod linear;
 mod local;
 mod non_local;
+mod norm;
 mod pointwise;
 mod position;
 mod san;
 mod stem;
 
+pub use linear::Linear;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
 pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};
+pub use norm::LayerNorm;
 pub use pointwise::Pointwise;
 pub use position::{LearnedPosition, LearnedPositionConfig};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};

@@ -1,0 +1,5 @@
+//! From bytes to tensors.
+
+mod preprocess;
+
+pub use preprocess::{Filter, Preprocess};

@@ -1,0 +1,36 @@
+//! How a picture is made ready for a model: resized, cropped, normalised.
+
+use serde::{Deserialize, Serialize};
+
+/// How pixels are interpolated; both as PIL does, with antialiasing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Filter {
+    Bilinear,
+    Bicubic,
+}
+
+/// What a model expects of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preprocess {
+    /// Mean of each channel, for values from 0 to 1.
+    pub mean: [f32; 3],
+    /// Deviation of each channel.
+    pub std: [f32; 3],
+    /// The part of the short side that the central crop keeps: 0.875 resizes to 256 for a crop of 224.
+    pub crop: f64,
+    pub filter: Filter,
+}
+
+impl Preprocess {
+    /// DeiT by its authors: ImageNet's colours, 256 to 224, bicubic.
+    pub const DEIT: Self = Self { crop: 0.875, filter: Filter::Bicubic, ..Self::TORCHVISION };
+    /// DeiT-III, and everything fine-tuned at 384: no crop.
+    pub const WHOLE: Self = Self { crop: 1.0, filter: Filter::Bicubic, ..Self::TORCHVISION };
+    /// ViT by Google and timm.
+    pub const VIT: Self = Self { mean: [0.5; 3], std: [0.5; 3], crop: 0.9, filter: Filter::Bicubic };
+    /// Residual networks of torchvision, SAN, SASA.
+    pub const TORCHVISION: Self =
+        Self { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], crop: 0.875, filter: Filter::Bilinear };
+}

@@ -1,0 +1,98 @@
+//! A linear map of the last axis, its weight as PyTorch keeps it: `[out, in]`.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::{Device, Tensor};
+
+use crate::cost::{Costed, Ledger, Work, size};
+
+/// `y = x W^T + b`
+#[derive(Module, Debug)]
+pub struct Linear {
+    /// `[out, in]`
+    pub weight: Param<Tensor<2>>,
+    /// `[out]`
+    pub bias: Option<Param<Tensor<1>>>,
+}
+
+impl Linear {
+    /// Uniform in `±1/sqrt(in)`, as PyTorch starts.
+    pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
+        let bias = uniform().init_with([outputs], Some(inputs), None, device);
+        Self { bias: Some(bias), ..Self::unbiased(inputs, outputs, device) }
+    }
+
+    /// The same without a bias.
+    pub fn unbiased(inputs: usize, outputs: usize, device: &Device) -> Self {
+        Self { weight: uniform().init_with([outputs, inputs], Some(inputs), None, device), bias: None }
+    }
+
+    /// `[.., in] -> [.., out]`
+    ///
+    /// # Panics
+    /// When the last axis has another width; the message names both.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let [outputs, inputs] = self.weight.lazy_shape().dims();
+        let mut shape = x.dims();
+        assert!(shape[D - 1] == inputs, "linear: input has width {}, weight has width {inputs}", shape[D - 1]);
+        let rows = shape[..D - 1].iter().product::<usize>();
+        shape[D - 1] = outputs;
+        let out = x.reshape([rows, inputs]).matmul(self.weight.val().transpose());
+        match &self.bias {
+            Some(bias) => (out + bias.val().unsqueeze()).reshape(shape),
+            None => out.reshape(shape),
+        }
+    }
+}
+
+fn uniform() -> Initializer {
+    Initializer::KaimingUniform { gain: 1.0 / 3f64.sqrt(), fan_out_only: false }
+}
+
+impl Costed for Linear {
+    fn cost(&self, mut shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let [outputs, inputs] = self.weight.lazy_shape().dims();
+        let last = shape.len() - 1;
+        let positions = shape[..last].iter().product::<usize>();
+        shape[last] = outputs;
+        let work = Work::Linear {
+            positions: positions as u64,
+            macs: (inputs * outputs) as u64,
+            outputs: outputs as u64,
+            bias: self.bias.is_some(),
+        };
+        ledger.line(size(&self.weight) + self.bias.as_ref().map_or(0, size), work, positions * outputs);
+        shape
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::testing::{assert_close, random};
+
+    #[test]
+    fn a_weight_has_a_row_for_each_output() {
+        let layer = Linear::new(3, 5, &device::cpu());
+        let x = random([2, 4, 3], 1);
+        let out = layer.forward(x.clone());
+        let one = (x.slice([1..2, 2..3]).reshape([3]) * layer.weight.val().slice([4..5]).reshape([3])).sum()
+            + layer.bias.as_ref().unwrap().val().slice([4..5]);
+        assert_close(&out.slice([1..2, 2..3, 4..5]).reshape([1]), &one, 1e-6);
+    }
+
+    #[test]
+    #[should_panic(expected = "linear: input has width 4, weight has width 3")]
+    fn an_input_of_another_width_is_refused() {
+        Linear::new(3, 5, &device::cpu()).forward(random([2, 4], 1));
+    }
+
+    #[test]
+    fn costs_are_counted_from_shapes() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.part("fc", &Linear::new(3, 5, &device::cpu()), vec![7, 3]), [7, 5]);
+        assert_eq!((ledger.parameters(), ledger.lines()[0].name.as_str()), (20, "fc"));
+        assert_eq!(ledger.total(crate::cost::Convention::MultiplyAdds), 7 * 15);
+        assert_eq!(ledger.total(crate::cost::Convention::San), 7 * 20);
+    }
+}

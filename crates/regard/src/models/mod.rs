@@ -1,0 +1,16 @@
+//! The models: one paper, one file.
+
+use crate::data::Preprocess;
+
+/// A named configuration of a paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset<C> {
+    /// What users call it.
+    pub name: &'static str,
+    /// Where it comes from, such as `arXiv:2010.11929`.
+    pub paper: &'static str,
+    /// What it expects of a picture.
+    pub preprocess: Preprocess,
+    /// Its configuration.
+    pub config: fn() -> C,
+}

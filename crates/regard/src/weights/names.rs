@@ -1,0 +1,210 @@
+//! The names of a module's tensors, and putting tensors under names into a module.
+//!
+//! A name is the dotted path of the fields, as PyTorch would have it: a batch norm's `gamma` and `beta` are called
+//! `weight` and `bias`, and the variant of an enum has no part in it.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Error;
+
+/// Tensors by name.
+pub type Tensors = BTreeMap<String, TensorData>;
+
+/// Every tensor of a module: parameters and running statistics.
+pub fn tensors(module: &impl Module) -> Tensors {
+    let mut reader = Reader::default();
+    module.visit(&mut reader);
+    reader.tensors
+}
+
+/// Name and shape of every tensor of a module, without making those that do not exist yet.
+pub fn shapes(module: &impl Module) -> BTreeMap<String, Vec<usize>> {
+    let mut reader = Reader { shapes_only: true, ..Reader::default() };
+    module.visit(&mut reader);
+    reader.shapes
+}
+
+/// Puts every tensor into its place.
+///
+/// A 1x1 convolution `[out, in, 1, 1]` fits a linear map `[out, in]`: axes of size 1 at the end do not count.
+///
+/// # Errors
+/// When a tensor is missing, left over or of another shape: all of them are listed, and the module is given up.
+pub fn fill<M: Module>(module: M, tensors: &Tensors) -> Result<M, Error> {
+    let mut writer = Writer { path: Path::default(), tensors, used: BTreeSet::new(), problems: Vec::new() };
+    let module = module.map(&mut writer);
+    let Writer { used, mut problems, .. } = writer;
+    for (name, tensor) in tensors {
+        if !used.contains(name) {
+            problems.push(format!("unexpected `{name}` {:?}", tensor.shape().to_vec()));
+        }
+    }
+    if problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems }) }
+}
+
+/// Where a visitor is in a module.
+#[derive(Default)]
+struct Path {
+    parts: Vec<String>,
+    containers: Vec<String>,
+}
+
+impl Path {
+    fn enter(&mut self, name: &str, container: &str) {
+        self.parts.push(name.to_string());
+        self.containers.push(container.to_string());
+    }
+
+    fn leave(&mut self) {
+        self.parts.pop();
+        self.containers.pop();
+    }
+
+    fn name(&self) -> String {
+        let parts = self.parts.iter().zip(&self.containers).filter(|(_, container)| !container.starts_with("Enum:"));
+        let parts = parts.map(|(part, container)| match (container.as_str(), part.as_str()) {
+            (container, "gamma") if container.ends_with("BatchNorm") => "weight",
+            (container, "beta") if container.ends_with("BatchNorm") => "bias",
+            (_, part) => part,
+        });
+        parts.collect::<Vec<_>>().join(".")
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    path: Path,
+    shapes_only: bool,
+    tensors: Tensors,
+    shapes: BTreeMap<String, Vec<usize>>,
+}
+
+impl ModuleVisitor for Reader {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.leave();
+    }
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.shapes_only {
+            self.shapes.insert(self.path.name(), param.lazy_shape().to_vec());
+        } else {
+            self.tensors.insert(self.path.name(), param.val().into_data());
+        }
+    }
+}
+
+struct Writer<'a> {
+    path: Path,
+    tensors: &'a Tensors,
+    used: BTreeSet<String>,
+    problems: Vec<String>,
+}
+
+impl ModuleMapper for Writer<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.leave();
+    }
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let name = self.path.name();
+        let wanted: Vec<usize> = param.lazy_shape().to_vec();
+        let Some(tensor) = self.tensors.get(&name) else {
+            self.problems.push(format!("missing `{name}` {wanted:?}"));
+            return param;
+        };
+        self.used.insert(name.clone());
+        let shape = tensor.shape().to_vec();
+        if trimmed(&shape) != trimmed(&wanted) {
+            self.problems.push(format!("`{name}` is {shape:?}, the model needs {wanted:?}"));
+            return param;
+        }
+        let device = param.lazy_device();
+        let (bytes, _, dtype) = tensor.clone().into_parts();
+        let value = Tensor::<D>::from_data(TensorData::from_bytes(bytes, wanted, dtype), &device);
+        // running statistics refuse the gradient again by themselves
+        Param::initialized(param.id, if device.is_autodiff() { value.require_grad() } else { value })
+    }
+}
+
+/// A shape without the axes of size 1 at its end.
+fn trimmed(shape: &[usize]) -> &[usize] {
+    let end = shape.iter().rposition(|&size| size != 1).map_or(0, |last| last + 1);
+    &shape[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::{PairPosition, PairRelation};
+    use crate::device;
+    use crate::layers::{PairwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
+
+    fn unit() -> SanUnit {
+        let relation = SanRelation::Pairwise { relation: PairRelation::Subtraction, position: PairPosition::None };
+        let sharing = Sharing::AllDifferent;
+        let config = SanUnitConfig {
+            channels_in: 8,
+            channels_out: 8,
+            channels_relation: 2,
+            share: 4,
+            window: 3,
+            relation,
+            sharing,
+        };
+        config.init(&device::cpu()).unwrap()
+    }
+
+    fn inner(unit: SanUnit) -> PairwiseUnit {
+        match unit {
+            SanUnit::Pairwise(unit) => unit,
+            SanUnit::Patchwise(_) => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn names_are_paths_in_the_words_of_pytorch() {
+        let names: Vec<String> = shapes(&unit()).into_keys().collect();
+        assert!(names.contains(&"gamma.norm1.weight".to_string()), "{names:?}");
+        assert!(names.contains(&"gamma.norm1.running_mean".to_string()), "{names:?}");
+        assert!(names.contains(&"beta.weight".to_string()), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_read_can_be_put_back_unchanged() {
+        let before = tensors(&unit());
+        let filled = fill(unit(), &before).unwrap();
+        assert_eq!(tensors(&filled), before);
+        assert_eq!(tensors(&inner(filled)), before, "the variant of an enum is not part of a name");
+    }
+
+    #[test]
+    fn every_problem_is_listed_by_name_with_both_shapes() {
+        let mut wrong = tensors(&unit());
+        wrong.remove("beta.weight");
+        wrong.insert("head.weight".into(), TensorData::new(vec![0f32; 6], [2, 3]));
+        wrong.insert("phi.weight".into(), TensorData::new(vec![0f32; 6], [2, 3]));
+        let error = fill(unit(), &wrong).unwrap_err().to_string();
+        for part in [
+            "missing `beta.weight` [8, 8]",
+            "unexpected `head.weight` [2, 3]",
+            "`phi.weight` is [2, 3], the model needs [2, 8]",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_one_by_one_convolution_fits_a_linear_map() {
+        let mut tensors = tensors(&unit());
+        let (bytes, shape, dtype) = tensors["phi.weight"].clone().into_parts();
+        let shape = [shape.to_vec(), vec![1, 1]].concat();
+        tensors.insert("phi.weight".into(), TensorData::from_bytes(bytes, shape, dtype));
+        assert!(fill(unit(), &tensors).is_ok());
+    }
+}
