@@ -10,6 +10,7 @@
 // only inlined code is compiled with the instruction set of the kernel around it
 #![allow(clippy::inline_always)]
 
+pub mod additive;
 pub mod attention;
 mod elementwise;
 pub mod gamma;

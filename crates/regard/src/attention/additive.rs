@@ -12,8 +12,11 @@ use burn::tensor::activation::softmax;
 use burn::tensor::module::linear;
 use burn::tensor::{Bool, Tensor};
 
+use regard_kernels::additive as kernels;
+
 use super::{Attended, check};
 use crate::Pass;
+use crate::fused::{self, Kept, Kernel};
 
 const NAME: &str = "additive";
 
@@ -91,10 +94,14 @@ impl AdditiveMemory {
         check::agree(NAME, "hidden units", ("weights.query", weights.query.dims()[0]), ("weights.key", hidden));
         check::agree(NAME, "hidden units", ("weights.energy", weights.energy.dims()[0]), ("weights.key", hidden));
 
-        let state = linear(query, weights.query.clone().transpose(), None).reshape([batch, queries, 1, hidden]);
-        let activity = (state + self.key.clone().reshape([batch, 1, keys, hidden])).tanh();
-        let energy = linear(activity, weights.energy.clone().reshape([hidden, 1]), None);
-        let energy = energy.reshape([batch, queries, keys]);
+        let state = linear(query, weights.query.clone().transpose(), None);
+        let energy = if fused::runs_on(&state) {
+            let inputs =
+                [state.into_dispatch(), self.key.clone().into_dispatch(), weights.energy.clone().into_dispatch()];
+            fused::apply(Fused(kernels::Additive { batch, queries, keys, hidden }), inputs, [batch, queries, keys])
+        } else {
+            energies(state, self.key.clone(), weights.energy.clone())
+        };
         let attention = match &self.padding {
             Some(padding) => {
                 let padding = padding.clone().reshape([batch, 1, keys]).expand([batch, queries, keys]);
@@ -109,11 +116,38 @@ impl AdditiveMemory {
     }
 }
 
+/// `[B, N, P], [B, M, P], [P] -> [B, N, M]` by ordinary Burn operations.
+fn energies(state: Tensor<3>, key: Tensor<3>, energy: Tensor<1>) -> Tensor<3> {
+    let ([batch, queries, hidden], [_, keys, _]) = (state.dims(), key.dims());
+    let activity = (state.reshape([batch, queries, 1, hidden]) + key.reshape([batch, 1, keys, hidden])).tanh();
+    linear(activity, energy.reshape([hidden, 1]), None).reshape([batch, queries, keys])
+}
+
+#[derive(Clone, Debug)]
+struct Fused(kernels::Additive);
+
+impl Kernel<3> for Fused {
+    fn forward(&self, inputs: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        (self.0.forward(inputs), Vec::new())
+    }
+    fn backward(&self, inputs: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        self.0.backward(inputs, grad)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Fixture, assert_close, assert_gradients_are_differences, distance, random, values};
     use burn::tensor::{Shape, TensorData};
+
+    #[test]
+    fn the_kernel_equals_ordinary_operations() {
+        let (state, key, energy) = (random([2, 3, 21], 1).mul_scalar(4.0), random([2, 5, 21], 2), random([21], 3));
+        let kernel = Fused(kernels::Additive { batch: 2, queries: 3, keys: 5, hidden: 21 });
+        let inputs = [state.clone().into_dispatch(), key.clone().into_dispatch(), energy.clone().into_dispatch()];
+        assert_close(&fused::apply(kernel, inputs, [2, 3, 5]), &energies(state, key, energy), 1e-5);
+    }
 
     const SIZES: [usize; 7] = [2, 3, 5, 4, 6, 7, 8]; // B N M Q E V P
 
