@@ -192,9 +192,15 @@ fn add_row_products_body<V: Vector>(size: Size, a: (&[f32], usize), b: (&[f32], 
 
 /// `[rows, columns] -> [columns, stride]`, zeros after `rows`.
 pub(crate) fn transpose(x: &[f32], columns: usize, stride: usize) -> Vec<f32> {
+    let mut out = vec![0.0; columns * stride];
+    transpose_into(x, columns, stride, &mut out);
+    out
+}
+
+/// The same into a buffer; what lies after `rows` stays as it is.
+pub(crate) fn transpose_into(x: &[f32], columns: usize, stride: usize, out: &mut [f32]) {
     const SIDE: usize = 16;
     let rows = x.len() / columns;
-    let mut out = vec![0.0; columns * stride];
     for i0 in (0..rows).step_by(SIDE) {
         for j0 in (0..columns).step_by(SIDE) {
             for j in j0..columns.min(j0 + SIDE) {
@@ -204,7 +210,6 @@ pub(crate) fn transpose(x: &[f32], columns: usize, stride: usize) -> Vec<f32> {
             }
         }
     }
-    out
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::elementwise::add_all;
 use crate::gamma::add_row_sums;
-use crate::product::{Matrix, Size, add_row_products, multiply};
+use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window};
 
@@ -84,7 +84,7 @@ impl PatchAggregate {
             ];
             let (mut tile, mut weights) = (vec![0.0; self.hidden * TILE], vec![0.0; outputs * TILE]);
             let (mut out_grad, mut slopes) = (vec![0.0; self.values * TILE], vec![0.0; outputs * TILE]);
-            let mut hidden_grad = vec![0.0; self.hidden * TILE];
+            let (mut hidden_grad, mut across) = (vec![0.0; self.hidden * TILE], vec![0.0; self.hidden * TILE]);
             for row in rows.clone() {
                 for (column, count) in window.tiles() {
                     let at = (row, column, count);
@@ -99,7 +99,14 @@ impl PatchAggregate {
                     tile::dots(&out_grad, &beta, place, self.groups(), window.size, &mut slopes);
                     add_row_sums(&slopes, &mut band[2]);
                     let size = Size { m: outputs, inner: TILE, n: self.hidden };
-                    add_row_products(size, (&slopes, TILE), (&tile, TILE), &mut band[1]);
+                    transpose_into(&tile, TILE, self.hidden, &mut across);
+                    multiply(
+                        size,
+                        Matrix::rows(&slopes, TILE),
+                        (&across, self.hidden),
+                        (&mut band[1], self.hidden),
+                        true,
+                    );
                     let size = Size { m: self.hidden, inner: outputs, n: TILE };
                     let across = Matrix::transposed(inputs[1], self.hidden);
                     multiply(size, across, (&slopes, TILE), (&mut hidden_grad, TILE), false);

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
-use crate::product::{Matrix, Size, add_row_products, multiply};
+use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window};
 
@@ -171,6 +171,7 @@ impl PatchRelate {
             let mut band = RelateGrads::new(self, self.phi_plane(rows.len()), window.plane(rows.len()));
             let mut scratch = RelateScratch::new(self);
             let (mut out_grad, mut delta_grad) = (vec![0.0; hidden * TILE], vec![0.0; d * TILE]);
+            let mut across = vec![0.0; TILE * d];
             for row in rows.clone() {
                 for (column, count) in window.tiles() {
                     let at = (row, column, count);
@@ -183,8 +184,10 @@ impl PatchRelate {
                     let sums = if sweep.parameters { &mut band.norm } else { &mut ignored };
                     norm.relu_backward(&scratch.delta, &scratch.relu, &mut delta_grad, sums);
                     if sweep.parameters {
+                        // sixteen pixels are too few to sum along: turned round, the sum is over rows
+                        transpose_into(&scratch.relu, TILE, d, &mut across);
                         let size = Size { m: hidden, inner: TILE, n: d };
-                        add_row_products(size, (&out_grad, TILE), (&scratch.relu, TILE), &mut band.linear);
+                        multiply(size, Matrix::rows(&out_grad, TILE), (&across, d), (&mut band.linear, d), true);
                     }
                     if sweep.inputs {
                         norm.backward(&scratch.delta, &valid(count), sweep.means, &mut delta_grad);
