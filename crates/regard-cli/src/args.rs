@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{denoise, operators, quickstart};
+use crate::{denoise, eval, models, operators, predict, quickstart, run, table};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -24,6 +24,12 @@ enum Command {
     Quickstart(quickstart::Args),
     Denoise(denoise::Args),
     Operators(operators::Args),
+    Models(models::Args),
+    Cost(models::CostArgs),
+    Table(table::Args),
+    Predict(predict::Args),
+    Eval(eval::Args),
+    Run(run::Args),
 }
 
 /// A command whose arguments were checked.
@@ -37,7 +43,8 @@ pub struct Plan {
 enum Task {
     Quickstart(quickstart::Args),
     Denoise(denoise::Plan),
-    Operators(operators::Args),
+    /// A command that checks its arguments as it goes.
+    Other(Command),
 }
 
 impl Args {
@@ -46,7 +53,7 @@ impl Args {
         let task = match self.command {
             Command::Quickstart(args) => Task::Quickstart(args),
             Command::Denoise(args) => Task::Denoise(args.into_plan()?),
-            Command::Operators(args) => Task::Operators(args),
+            other => Task::Other(other),
         };
         Ok(Plan { device, task })
     }
@@ -58,7 +65,16 @@ impl Plan {
         match self.task {
             Task::Quickstart(args) => quickstart::run(&args, &self.device, out),
             Task::Denoise(plan) => plan.run(&self.device),
-            Task::Operators(args) => operators::run(&args, out),
+            Task::Other(command) => match command {
+                Command::Operators(args) => operators::run(&args, out),
+                Command::Models(args) => models::run(&args, out),
+                Command::Cost(args) => models::cost(&args, out),
+                Command::Table(args) => table::run(&args, out),
+                Command::Predict(args) => predict::run(&args, &self.device, out),
+                Command::Eval(args) => eval::run(&args, &self.device, out),
+                Command::Run(args) => run::run(&args, &self.device),
+                Command::Quickstart(_) | Command::Denoise(_) => unreachable!("these became tasks of their own"),
+            },
         }
     }
 }

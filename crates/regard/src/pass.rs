@@ -6,7 +6,7 @@
 //! path of the layer, such as `blocks.3.attn.weights`.
 
 use burn::backend::{DispatchTensor, TensorMetadata};
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use std::fmt::Display;
 
 use crate::Error;
@@ -40,7 +40,7 @@ impl Pass {
         Self { listener: Listener::Everything, ..Self::default() }
     }
 
-    /// A pass that records these full names only, such as `blocks.3.attn.weights`.
+    /// A pass that records these full names only, such as `blocks.3.attn.weights`; `*` stands for any one part.
     #[must_use]
     pub fn recording_only<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
@@ -61,7 +61,10 @@ impl Pass {
         match &self.listener {
             Listener::Nobody => false,
             Listener::Everything => true,
-            Listener::Names(names) => names.contains(&self.full_name(name)),
+            Listener::Names(names) => {
+                let name = self.full_name(name);
+                names.iter().any(|pattern| matches(pattern, &name))
+            }
         }
     }
 
@@ -87,6 +90,19 @@ impl Pass {
     }
 }
 
+/// Whether a name has the parts of a pattern, where `*` stands for any one part.
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let (mut pattern, mut name) = (pattern.split('.'), name.split('.'));
+    loop {
+        match (pattern.next(), name.next()) {
+            (None, None) => return true,
+            (Some(wanted), Some(part)) if wanted == "*" || wanted == part => {}
+            _ => return false,
+        }
+    }
+}
+
 /// The tensors that a forward pass recorded, by dotted name.
 #[derive(Debug, Default)]
 pub struct Trace {
@@ -109,6 +125,22 @@ impl Trace {
             .find(|(known, tensor)| known == name && tensor.shape().num_dims() == D)
             .map(|(_, tensor)| Tensor::from_dispatch(tensor.clone()))
             .ok_or_else(|| Error::NotRecorded { name: format!("{name} of rank {D}"), known: self.to_string() })
+    }
+}
+
+impl Trace {
+    /// Everything that was recorded, as plain data.
+    #[must_use]
+    pub fn into_data(self) -> Vec<(String, TensorData)> {
+        let data = |tensor: DispatchTensor| match tensor.shape().num_dims() {
+            1 => Tensor::<1>::from_dispatch(tensor).into_data(),
+            2 => Tensor::<2>::from_dispatch(tensor).into_data(),
+            3 => Tensor::<3>::from_dispatch(tensor).into_data(),
+            4 => Tensor::<4>::from_dispatch(tensor).into_data(),
+            5 => Tensor::<5>::from_dispatch(tensor).into_data(),
+            _ => Tensor::<6>::from_dispatch(tensor).into_data(),
+        };
+        self.entries.into_iter().map(|(name, tensor)| (name, data(tensor))).collect()
     }
 }
 
@@ -147,6 +179,20 @@ mod tests {
     #[test]
     fn only_the_asked_names_are_recorded() {
         assert_eq!(run(Pass::recording_only(["logits"])).names().collect::<Vec<_>>(), ["logits"]);
+    }
+
+    #[test]
+    fn a_star_stands_for_one_part_of_a_name() {
+        assert_eq!(run(Pass::recording_only(["blocks.*.attn.weights"])).names().count(), 1);
+        assert_eq!(run(Pass::recording_only(["*.weights"])).names().count(), 0);
+        assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
+    }
+
+    #[test]
+    fn what_was_recorded_comes_out_as_data() {
+        let data = run(Pass::recording()).into_data();
+        assert_eq!(data[0].1.shape().to_vec(), [2]);
+        assert_eq!(data[1].0, "logits");
     }
 
     #[test]

@@ -1,6 +1,22 @@
-//! The models: one paper, one file.
+//! The models: one paper, one file. Every model gives logits for pictures, records under the paths of its parameters
+//! and knows its costs.
 
+pub mod deit;
+pub mod deit3;
+pub mod non_local_resnet;
+pub mod regnet;
+pub mod resnet;
+pub mod san;
+pub mod sasa;
+pub mod vit;
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::{Costed, Ledger};
 use crate::data::Preprocess;
+use crate::{Error, Pass};
 
 /// A named configuration of a paper.
 #[derive(Clone, Copy, Debug)]
@@ -14,3 +30,196 @@ pub struct Preset<C> {
     /// Its configuration.
     pub config: fn() -> C,
 }
+
+/// Writes the enums over all families, so that a family is one line and forgetting a match is impossible.
+macro_rules! families {
+    ($($variant:ident $module:ident $config:ident $model:ident;)*) => {
+        /// The configuration of any model: in TOML, `model = "vit"` and its fields.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "model", rename_all = "kebab-case")]
+        pub enum ModelConfig {
+            $($variant($module::$config),)*
+        }
+
+        /// Any model, ready to run.
+        #[derive(Module, Debug)]
+        #[allow(clippy::large_enum_variant)] // there is one of them, not an array
+        pub enum Model {
+            $($variant($module::$model),)*
+        }
+
+        impl ModelConfig {
+            /// The model with fresh parameters, which come to be when they are first used.
+            ///
+            /// # Errors
+            /// When a field cannot work; the error names it.
+            pub fn init(&self, device: &Device) -> Result<Model, Error> {
+                match self {
+                    $(Self::$variant(config) => config.init(device).map(Model::$variant),)*
+                }
+            }
+
+            /// Rows and columns of the pictures that it is made for.
+            pub fn image(&self) -> [usize; 2] {
+                match self {
+                    $(Self::$variant(config) => config.image,)*
+                }
+            }
+
+            /// Channels of a picture.
+            pub fn channels(&self) -> usize {
+                match self {
+                    $(Self::$variant(config) => config.channels,)*
+                }
+            }
+
+            /// Number of logits.
+            pub fn classes(&self) -> usize {
+                match self {
+                    $(Self::$variant(config) => config.classes,)*
+                }
+            }
+        }
+
+        impl Model {
+            /// `[B, C, H, W] -> [B, classes]`
+            pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+                match self {
+                    $(Self::$variant(model) => model.forward(images, pass),)*
+                }
+            }
+        }
+
+        impl Costed for Model {
+            fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+                match self {
+                    $(Self::$variant(model) => model.cost(shape, ledger),)*
+                }
+            }
+        }
+
+        /// Every preset, family by family.
+        pub fn presets() -> Vec<AnyPreset> {
+            let mut all = Vec::new();
+            $(all.extend($module::PRESETS.iter().map(|preset| AnyPreset {
+                name: preset.name,
+                paper: preset.paper,
+                preprocess: preset.preprocess,
+                config: ModelConfig::$variant((preset.config)()),
+            }));)*
+            all
+        }
+    };
+}
+
+families! {
+    Vit vit VitConfig Vit;
+    Deit deit DeitConfig Deit;
+    Deit3 deit3 Deit3Config Deit3;
+    Resnet resnet ResNetConfig ResNet;
+    Regnet regnet RegNetConfig RegNet;
+    NonLocalResnet non_local_resnet NonLocalResNetConfig NonLocalResNet;
+    San san SanConfig San;
+    Sasa sasa SasaConfig Sasa;
+}
+
+/// A preset of any family.
+#[derive(Clone, Debug)]
+pub struct AnyPreset {
+    pub name: &'static str,
+    pub paper: &'static str,
+    pub preprocess: Preprocess,
+    pub config: ModelConfig,
+}
+
+impl AnyPreset {
+    /// The family's name, as `model = ".."` has it.
+    pub fn family(&self) -> String {
+        let value = serde_json::to_value(&self.config).expect("a configuration is plain data");
+        value["model"].as_str().expect("the tag is text").to_string()
+    }
+
+    /// The costs of the model for its nominal picture, without making a parameter.
+    ///
+    /// # Errors
+    /// When the configuration cannot work.
+    pub fn ledger(&self) -> Result<Ledger, Error> {
+        self.config.ledger(self.config.image())
+    }
+}
+
+impl ModelConfig {
+    /// The costs for a picture of another size.
+    ///
+    /// # Errors
+    /// When the configuration cannot work with that size.
+    pub fn ledger(&self, image: [usize; 2]) -> Result<Ledger, Error> {
+        let config = self.with("image", serde_json::json!(image))?;
+        let model = config.init(&crate::device::cpu())?;
+        Ok(Ledger::of(&model, [self.channels(), image[0], image[1]]))
+    }
+
+    /// The same with one field changed, as `--set depth=4` does.
+    ///
+    /// # Errors
+    /// When there is no such field (the nearest one is named) or the value does not fit.
+    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
+        let mut fields = serde_json::to_value(self).expect("a configuration is plain data");
+        let table = fields.as_object_mut().expect("a configuration is a table");
+        if !table.contains_key(field) {
+            let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
+            return Err(Error::Field { field: field.into(), reason: unknown(field, &known) });
+        }
+        table.insert(field.into(), value);
+        serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
+    }
+
+    /// Reads a configuration in TOML.
+    ///
+    /// # Errors
+    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        toml::from_str(text).map_err(|error| Error::Field { field: "model".into(), reason: error.message().to_string() })
+    }
+}
+
+/// The preset of a name.
+///
+/// # Errors
+/// When there is none; the nearest name is told.
+pub fn preset(name: &str) -> Result<AnyPreset, Error> {
+    let presets = presets();
+    let known: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
+    let reason = unknown(name, &known);
+    presets
+        .into_iter()
+        .find(|preset| preset.name == name)
+        .ok_or_else(|| Error::Field { field: name.into(), reason })
+}
+
+fn unknown(name: &str, known: &[&str]) -> String {
+    let nearest = known.iter().min_by_key(|known| distance(name, known));
+    match nearest {
+        Some(nearest) => format!("unknown; the nearest is `{nearest}`"),
+        None => "unknown".into(),
+    }
+}
+
+/// Insertions, deletions and replacements between two words.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! `regard models`, `regard cost`: what there is, and what it costs.
+
+use regard::cost::{Convention, Ledger};
+use regard::models::{self, AnyPreset};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use crate::failure::Failure;
+use crate::model::ModelArgs;
+
+/// List the models, or show one of them part by part
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Parameters and costs of a model, part by part
+    Show {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+/// Parameters and multiply-adds of a model for one picture
+#[derive(Debug, clap::Args)]
+pub struct CostArgs {
+    /// A preset or a TOML file
+    #[arg(value_name = "NAME|FILE")]
+    model: String,
+
+    /// Change a field of the model, such as `depth=4`
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+
+    /// Side of the picture, or `ROWSxCOLUMNS`
+    #[arg(long, value_name = "SIZE")]
+    image: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    family: String,
+    paper: &'static str,
+    image: [usize; 2],
+    parameters: u64,
+    multiply_adds: u64,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    name: String,
+    image: [usize; 2],
+    parameters: u64,
+    multiply_adds: u64,
+    activation_bytes: u64,
+}
+
+pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
+    match &args.command {
+        None => list(args.json, out),
+        Some(Command::Show { name }) => show(name, args.json, out),
+    }
+}
+
+fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let entries: Vec<Entry> = models::presets().iter().map(entry).collect::<Result<_, _>>()?;
+    if json {
+        return print_json(&entries, out);
+    }
+    writeln!(out, "{:<28}{:<17}{:<18}{:>9}{:>14}{:>16}", "model", "family", "paper", "image", "parameters", "multiply-adds")?;
+    for Entry { name, family, paper, image, parameters, multiply_adds } in entries {
+        let image = format!("{}x{}", image[0], image[1]);
+        writeln!(out, "{name:<28}{family:<17}{paper:<18}{image:>9}{parameters:>14}{:>16}", short(multiply_adds))?;
+    }
+    Ok(())
+}
+
+fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
+    let ledger = preset.ledger()?;
+    Ok(Entry {
+        name: preset.name,
+        family: preset.family(),
+        paper: preset.paper,
+        image: preset.config.image(),
+        parameters: ledger.parameters(),
+        multiply_adds: ledger.total(Convention::MultiplyAdds),
+    })
+}
+
+/// Parts are told to the second dot: `blocks.3`, `layer2.0`.
+fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let preset = models::preset(name)?;
+    let ledger = preset.ledger()?;
+    if json {
+        return print_json(&ledger, out);
+    }
+    let mut order: Vec<String> = Vec::new();
+    let mut parts: BTreeMap<String, Part> = BTreeMap::new();
+    for line in ledger.lines() {
+        let part = part_of(&line.name);
+        let sums = parts.entry(part.clone()).or_insert_with(|| {
+            order.push(part);
+            Part::default()
+        });
+        sums.parameters += line.parameters;
+        sums.multiply_adds += Convention::MultiplyAdds.count(line.work);
+        sums.activations += line.activations;
+    }
+    let [height, width] = preset.config.image();
+    writeln!(out, "{name}: {} of {}, {height}x{width}\n", preset.family(), preset.paper)?;
+    writeln!(out, "{:<24}{:>14}{:>16}{:>14}", "part", "parameters", "multiply-adds", "activations")?;
+    for name in order {
+        let Part { parameters, multiply_adds, activations } = parts[&name];
+        writeln!(out, "{name:<24}{parameters:>14}{:>16}{:>14}", short(multiply_adds), short(activations))?;
+    }
+    let whole = ledger.total(Convention::MultiplyAdds);
+    writeln!(out, "{:<24}{:>14}{:>16}{:>14}", "all", ledger.parameters(), short(whole), short(activations(&ledger)))?;
+    Ok(())
+}
+
+#[derive(Clone, Copy, Default)]
+struct Part {
+    parameters: u64,
+    multiply_adds: u64,
+    activations: u64,
+}
+
+/// `blocks.3.attn.qkv` is a part of `blocks.3`, `conv1` of itself.
+fn part_of(name: &str) -> String {
+    let parts: Vec<&str> = name.split('.').collect();
+    match parts.as_slice() {
+        [first, second, ..] if second.chars().all(|c| c.is_ascii_digit()) => format!("{first}.{second}"),
+        [first, ..] => (*first).to_string(),
+        [] => String::new(),
+    }
+}
+
+fn activations(ledger: &Ledger) -> u64 {
+    ledger.lines().iter().map(|line| line.activations).sum()
+}
+
+pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let (config, _) = ModelArgs { model: args.model.clone(), set: args.set.clone() }.config()?;
+    let image = match &args.image {
+        Some(size) => parse_size(size)?,
+        None => config.image(),
+    };
+    let ledger = config.ledger(image)?;
+    let summary = Summary {
+        name: args.model.clone(),
+        image,
+        parameters: ledger.parameters(),
+        multiply_adds: ledger.total(Convention::MultiplyAdds),
+        activation_bytes: 4 * activations(&ledger),
+    };
+    if args.json {
+        return print_json(&summary, out);
+    }
+    writeln!(out, "model          {}", summary.name)?;
+    writeln!(out, "image          {}x{}", image[0], image[1])?;
+    writeln!(out, "parameters     {}", summary.parameters)?;
+    writeln!(out, "multiply-adds  {}", short(summary.multiply_adds))?;
+    writeln!(out, "activations    {}B", short(summary.activation_bytes))?;
+    Ok(())
+}
+
+fn parse_size(size: &str) -> Result<[usize; 2], Failure> {
+    let (rows, columns) = size.split_once('x').unwrap_or((size, size));
+    match (rows.parse(), columns.parse()) {
+        (Ok(rows), Ok(columns)) if rows > 0 && columns > 0 => Ok([rows, columns]),
+        _ => Err(Failure::input(format!("not a size: `{size}`"), "write `384` or `224x320`")),
+    }
+}
+
+/// Four digits and a unit.
+fn short(count: u64) -> String {
+    match count as f64 {
+        n if n >= 1e9 => format!("{:.3} G", n / 1e9),
+        n if n >= 1e6 => format!("{:.3} M", n / 1e6),
+        n if n >= 1e3 => format!("{:.3} k", n / 1e3),
+        n => format!("{n}"),
+    }
+}
+
+pub fn print_json(value: &impl Serialize, out: &mut impl Write) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).expect("plain data serialises");
+    Ok(writeln!(out, "{text}")?)
+}

@@ -1,0 +1,62 @@
+//! `regard table`: the papers' numbers beside ours.
+
+use regard::analyse::papers::{Cell, Row, Table, Verdict};
+use std::io::Write;
+
+use crate::failure::Failure;
+use crate::models::print_json;
+
+/// Compare a paper's parameters and FLOPs with our own counts
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    paper: Paper,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Paper {
+    /// Exploring Self-attention for Image Recognition, 2020
+    San,
+    /// Stand-Alone Self-Attention in Vision Models, 2019
+    Sasa,
+    /// ViT and DeiT beside ResNet and RegNet
+    Vit,
+}
+
+pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
+    let table = match args.paper {
+        Paper::San => Table::San,
+        Paper::Sasa => Table::Sasa,
+        Paper::Vit => Table::Vit,
+    };
+    let rows = table.rows()?;
+    if args.json {
+        return print_json(&rows, out);
+    }
+    writeln!(out, "{:<36}{:>9}{:>14}  {:<11}{:>7}{:>16}", "", "paper M", "ours", "", "paper G", "ours")?;
+    for Row { name, parameters, flops, note } in &rows {
+        write!(out, "{name:<36}{:>9}{:>14}  {:<11}", parameters.printed, parameters.ours, word(*parameters))?;
+        if let Some(flops) = flops {
+            write!(out, "{:>7.1}{:>16}  {}", flops.printed, flops.ours, word(*flops))?;
+        }
+        writeln!(out)?;
+        if !note.is_empty() {
+            writeln!(out, "  {note}")?;
+        }
+    }
+    let cells = rows.iter().flat_map(|row| [Some(row.parameters), row.flops]).flatten();
+    let (agree, all) = cells.fold((0, 0), |(agree, all), cell| (agree + usize::from(cell.verdict == Verdict::Agrees), all + 1));
+    writeln!(out, "\n{agree} of {all} cells agree as printed")?;
+    Ok(())
+}
+
+fn word(cell: Cell) -> &'static str {
+    match cell.verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Truncated => "truncated",
+        Verdict::Differs => "differs",
+    }
+}

@@ -1,0 +1,3 @@
+//! What can be found out about models.
+
+pub mod papers;
