@@ -1,5 +1,7 @@
 //! The models: one paper, one file.
 
+pub mod san;
+
 use crate::data::Preprocess;
 
 /// A named configuration of a paper.
