@@ -1,6 +1,7 @@
 //! The models: one paper, one file.
 
 pub mod san;
+pub mod sasa;
 
 use crate::data::Preprocess;
 
