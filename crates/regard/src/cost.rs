@@ -189,6 +189,14 @@ impl Ledger {
         self.within(name, |ledger| ledger.line(0, work(elements as u64), elements));
     }
 
+    /// Adds a line for the pooling of a map `[C, H, W]` to `[rows, columns]`, gives the output's shape.
+    pub fn pool(&mut self, name: &str, shape: &[usize], [rows, columns]: [usize; 2], window: usize) -> Vec<usize> {
+        let (inputs, outputs) = (shape.iter().product::<usize>(), shape[0] * rows * columns);
+        let work = Work::Pool { inputs: inputs as u64, outputs: outputs as u64, window: window as u64 };
+        self.within(name, |ledger| ledger.line(0, work, outputs));
+        vec![shape[0], rows, columns]
+    }
+
     /// Every line, in the order of the forward pass.
     #[must_use]
     pub fn lines(&self) -> &[Line] {

@@ -1,12 +1,14 @@
 //! What tests share: parity fixtures, seeded tensors, comparisons, finite differences.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 pub use regard_kernels::naive::noise;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::device;
+pub use crate::weights::{Tensors, fill, shapes};
 
 /// One folder of `fixtures/`.
 pub struct Fixture {
@@ -49,7 +51,7 @@ impl Fixture {
     }
 
     /// Every tensor of the checkpoint, for `weights::fill`, under names that `rename` gives; none leaves it out.
-    pub fn checkpoint(&self, rename: impl Fn(&str) -> Option<String>) -> crate::weights::Tensors {
+    pub fn checkpoint(&self, rename: impl Fn(&str) -> Option<String>) -> Tensors {
         let model = self.tensors.iter().filter_map(|(name, tensor)| Some((name.strip_prefix("model/")?, tensor)));
         model
             .filter_map(|(name, (shape, values))| Some((rename(name)?, TensorData::new(values.clone(), shape.clone()))))
@@ -124,6 +126,33 @@ pub fn assert_paths_agree(what: &str, fused: &[(&str, Vec<f32>)], plain: &[(&str
         let error = distance(fused, plain) / largest;
         assert!(error < 1e-3, "{what}: `{name}` is off by {error:e}");
     }
+}
+
+/// The parameters of a module that no gradient reaches, or only zeros, by name; running statistics do not count.
+pub fn without_gradient(module: &impl Module, gradients: &Gradients) -> Vec<String> {
+    struct Visitor<'a> {
+        path: Vec<String>,
+        gradients: &'a Gradients,
+        found: Vec<String>,
+    }
+    impl ModuleVisitor for Visitor<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_string());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let reached =
+                param.val().grad(self.gradients).is_some_and(|grad| grad.abs().max().into_scalar::<f32>() > 0.0);
+            if param.is_require_grad() && !reached {
+                self.found.push(self.path.join("."));
+            }
+        }
+    }
+    let mut visitor = Visitor { path: Vec::new(), gradients, found: Vec::new() };
+    module.visit(&mut visitor);
+    visitor.found
 }
 
 /// Compares the gradient of every input with finite differences of the operator itself.

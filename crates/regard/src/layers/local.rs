@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Pointwise;
 use crate::attention::{Attended, Local, Relative, local};
+use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass};
 
 /// One layer of local attention.
@@ -82,6 +83,36 @@ impl LocalAttention {
     }
 }
 
+impl Costed for LocalAttention {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        ledger.part("query", &self.query, shape.clone());
+        ledger.part("key", &self.key, shape.clone());
+        let out = ledger.part("value", &self.value, shape);
+        cost_of_looking(&out, self.heads, self.window * self.window, self.relative.as_ref(), ledger);
+        out
+    }
+}
+
+/// Scores, softmax and sums of values, when every pixel of a map looks at so many neighbours.
+pub(super) fn cost_of_looking(
+    map: &[usize],
+    heads: usize,
+    neighbours: usize,
+    relative: Option<&RelativeEmbedding>,
+    ledger: &mut Ledger,
+) {
+    let elements = map.iter().product::<usize>();
+    let (scores, macs) = (heads * neighbours * map[1] * map[2], (elements * neighbours) as u64);
+    ledger.within("scores", |ledger| ledger.line(0, Work::Product { macs }, scores));
+    if let Some(embedding) = relative {
+        let parameters = size(&embedding.rows) + size(&embedding.columns);
+        let work = Work::RelativePosition { elements: macs };
+        ledger.within("relative", |ledger| ledger.line(parameters, work, scores));
+    }
+    ledger.within("softmax", |ledger| ledger.line(0, Work::Softmax { elements: scores as u64 }, scores));
+    ledger.within("sum", |ledger| ledger.line(0, Work::Product { macs }, elements));
+}
+
 /// Learned embeddings of row and column offsets.
 #[derive(Module, Debug)]
 pub struct RelativeEmbedding {
@@ -104,8 +135,14 @@ impl RelativeEmbedding {
     }
 }
 
-pub(super) fn positive(field: &'static str, value: usize) -> Result<(), Error> {
-    if value == 0 { Err(Error::config(field, "must be at least 1, got 0")) } else { Ok(()) }
+/// Refuses sizes that nothing can be built with.
+pub(crate) fn positive(field: &'static str, value: usize) -> Result<(), Error> {
+    const LARGEST: usize = 1 << 16;
+    match value {
+        0 => Err(Error::config(field, "must be at least 1, got 0")),
+        1..=LARGEST => Ok(()),
+        _ => Err(Error::config(field, format!("must be at most {LARGEST}, got {value}"))),
+    }
 }
 
 pub(super) fn heads_divide(heads: usize, channels: usize, relative: bool) -> Result<(), Error> {

@@ -10,6 +10,7 @@ mod san;
 mod stem;
 
 pub use linear::Linear;
+pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
 pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};
 pub use norm::LayerNorm;

@@ -4,6 +4,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor};
 
 use crate::attention::project;
+use crate::cost::{Costed, Ledger, Work, size};
 
 /// The same linear map at every pixel.
 #[derive(Module, Debug)]
@@ -37,6 +38,23 @@ impl Pointwise {
 
 fn uniform() -> Initializer {
     Initializer::KaimingUniform { gain: 1.0 / 3f64.sqrt(), fan_out_only: false }
+}
+
+impl Costed for Pointwise {
+    fn cost(&self, mut shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let [outputs, inputs] = self.weight.lazy_shape().dims();
+        assert_eq!(shape[0], inputs, "pointwise: input has channels {}, weight {inputs}", shape[0]);
+        let positions = shape[1..].iter().product::<usize>();
+        let work = Work::Linear {
+            positions: positions as u64,
+            macs: (inputs * outputs) as u64,
+            outputs: outputs as u64,
+            bias: self.bias.is_some(),
+        };
+        ledger.line(size(&self.weight) + self.bias.as_ref().map_or(0, size), work, outputs * positions);
+        shape[0] = outputs;
+        shape
+    }
 }
 
 #[cfg(test)]

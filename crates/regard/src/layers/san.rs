@@ -15,6 +15,8 @@ use crate::attention::{
 };
 use crate::{Error, Pass};
 
+mod cost;
+
 /// One unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

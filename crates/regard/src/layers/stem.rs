@@ -9,8 +9,9 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::Pointwise;
-use super::local::{RelativeEmbedding, heads_divide, positive};
+use super::local::{RelativeEmbedding, cost_of_looking, heads_divide, positive};
 use crate::attention::{Attended, Stem, place_mixture, stem};
+use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass};
 
 /// One attention stem.
@@ -87,6 +88,11 @@ pub struct AttentionStem {
 }
 
 impl AttentionStem {
+    /// Side of a block.
+    pub const fn block(&self) -> usize {
+        self.block
+    }
+
     /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B*blocks, A, b*b, b*b]`.
     ///
     /// # Panics
@@ -104,6 +110,24 @@ impl AttentionStem {
             scale: None,
         };
         stem(query, key, values, mixture, &options, pass)
+    }
+}
+
+impl Costed for AttentionStem {
+    /// The mixture of a place depends on no pixel and is left out, as it could be kept.
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let out = ledger.part("query", &self.query, shape.clone());
+        ledger.part("key", &self.key, shape.clone());
+        let values = ledger.part("values", &self.values, shape);
+        for (name, table) in
+            [("place_rows", &self.place_rows), ("place_columns", &self.place_columns), ("nu", &self.nu)]
+        {
+            ledger.within(name, |ledger| ledger.line(size(table), Work::Table, 0));
+        }
+        let mixing = Work::Product { macs: values.iter().product::<usize>() as u64 };
+        ledger.within("mixing", |ledger| ledger.line(0, mixing, out.iter().product()));
+        cost_of_looking(&out, self.heads, self.block * self.block, self.relative.as_ref(), ledger);
+        out
     }
 }
 

@@ -1,0 +1,334 @@
+//! SAN: residual networks whose only spatial operator is vector self-attention over small footprints.
+//! Zhao, Jia, Koltun 2020, "Exploring Self-attention for Image Recognition", arXiv:2004.13621.
+//!
+//! Differences from the published code (hszhao/SAN):
+//! - it has subtraction with relative positions and patch concatenation; every other row of the paper's tables
+//!   (relations, shared convolutions, positions, footprints) is a field of the configuration here;
+//! - stages are a list, so `layer2.0.sam.conv1` is called `stages.2.layer.0.sam.phi`: see [`upstream_name`];
+//! - 1x1 convolutions are linear maps `[out, in]`.
+
+use burn::module::Module;
+use burn::nn::{BatchNorm, BatchNormConfig};
+use burn::tensor::activation::relu;
+use burn::tensor::module::max_pool2d;
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::Preset;
+use crate::attention::{PairPosition, PairRelation, PatchRelation};
+use crate::cost::{Costed, Ledger, Work};
+use crate::data::Preprocess;
+use crate::layers::{Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, positive};
+use crate::{Error, Pass};
+
+/// A network of any number of stages; each halves the picture, so stage `s` sees `image / 2^(s+1)`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SanConfig {
+    /// Rows and columns.
+    pub image: [usize; 2],
+    pub channels: usize,
+    pub classes: usize,
+    /// Channels of each stage, multiples of 32; the first is also the width of the first convolution.
+    pub widths: Vec<usize>,
+    /// Blocks of each stage.
+    pub blocks: Vec<usize>,
+    /// Side of the footprint in each stage, odd.
+    pub footprints: Vec<usize>,
+    pub relation: SanRelation,
+    pub sharing: Sharing,
+}
+
+/// Value channels that use the same weights.
+const SHARE: usize = 8;
+
+/// More would be a mistake in a file, and is refused before it takes the memory.
+const MOST_BLOCKS: usize = 1024;
+
+impl SanConfig {
+    /// Subtraction with relative positions, the paper's pairwise network.
+    pub const PAIRWISE: SanRelation =
+        SanRelation::Pairwise { relation: PairRelation::Subtraction, position: PairPosition::Relative };
+    /// Concatenation, the paper's patchwise network.
+    pub const PATCHWISE: SanRelation = SanRelation::Patchwise { relation: PatchRelation::Concatenation };
+
+    /// A network of the paper with so many blocks in its five stages.
+    pub fn paper(blocks: [usize; 5], relation: SanRelation) -> Self {
+        Self {
+            image: [224, 224],
+            channels: 3,
+            classes: 1000,
+            widths: vec![64, 256, 512, 1024, 2048],
+            blocks: blocks.to_vec(),
+            footprints: vec![3, 7, 7, 7, 7],
+            relation,
+            sharing: Sharing::AllDifferent,
+        }
+    }
+
+    /// A network for pictures of 28 to 64 pixels.
+    pub fn nano(relation: SanRelation) -> Self {
+        Self {
+            image: [32, 32],
+            classes: 10,
+            widths: vec![64, 256, 512],
+            blocks: vec![2, 3, 4],
+            footprints: vec![3, 5, 5],
+            ..Self::paper([0; 5], relation)
+        }
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        positive("channels", self.channels)?;
+        positive("classes", self.classes)?;
+        self.image.into_iter().try_for_each(|side| positive("image", side))?;
+        let stages = self.widths.len();
+        if stages == 0 {
+            return Err(Error::config("widths", "a network has at least one stage"));
+        }
+        for (field, values) in [("blocks", &self.blocks), ("footprints", &self.footprints)] {
+            if values.len() != stages {
+                return Err(Error::config(field, format!("there are {} for {stages} widths", values.len())));
+            }
+        }
+        (0..stages).try_for_each(|stage| self.validate_stage(stage))
+    }
+
+    fn validate_stage(&self, stage: usize) -> Result<(), Error> {
+        let (width, footprint) = (self.widths[stage], self.footprints[stage]);
+        positive("widths", width)?;
+        if !width.is_multiple_of(4 * SHARE) {
+            let reason = format!("{width} of stage {stage} is not a multiple of {}", 4 * SHARE);
+            return Err(Error::config("widths", reason));
+        }
+        if !(1..=MOST_BLOCKS).contains(&self.blocks[stage]) {
+            let reason = format!("stage {stage} has {}, must have 1 to {MOST_BLOCKS}", self.blocks[stage]);
+            return Err(Error::config("blocks", reason));
+        }
+        if footprint.is_multiple_of(2) {
+            let reason = format!("a footprint has a middle, must be odd, got {footprint} for stage {stage}");
+            return Err(Error::config("footprints", reason));
+        }
+        let [rows, columns] = self.image.map(|side| side.checked_shr(stage as u32 + 1).unwrap_or(0));
+        if rows.min(columns) <= footprint / 2 {
+            let [height, width] = self.image;
+            let reason = format!(
+                "{height} x {width} leaves {rows} x {columns} for stage {stage}, whose footprint of {footprint} \
+                 mirrors {} beyond the edge",
+                footprint / 2
+            );
+            return Err(Error::config("image", reason));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<San, Error> {
+        self.validate()?;
+        let first = self.widths[0];
+        let stages = (0..self.widths.len()).map(|stage| self.stage(stage, device)).collect::<Result<_, Error>>()?;
+        Ok(San {
+            conv_in: Pointwise::unbiased(self.channels, first, device),
+            bn_in: norm(first, device),
+            stages,
+            fc: Linear::new(self.widths[self.widths.len() - 1], self.classes, device),
+        })
+    }
+
+    fn stage(&self, stage: usize, device: &Device) -> Result<Stage, Error> {
+        let (before, width) = (self.widths[stage.saturating_sub(1)], self.widths[stage]);
+        let block = |_| self.block(width, self.footprints[stage], device);
+        Ok(Stage {
+            conv: Pointwise::unbiased(before, width, device),
+            layer: (0..self.blocks[stage]).map(block).collect::<Result<_, Error>>()?,
+            bn: norm(width, device),
+        })
+    }
+
+    fn block(&self, width: usize, window: usize, device: &Device) -> Result<Block, Error> {
+        let unit = SanUnitConfig {
+            channels_in: width,
+            channels_out: width / 4,
+            channels_relation: width / 16,
+            share: SHARE,
+            window,
+            relation: self.relation,
+            sharing: self.sharing,
+        };
+        Ok(Block {
+            bn1: norm(width, device),
+            sam: unit.init(device)?,
+            bn2: norm(width / 4, device),
+            conv: Pointwise::new(width / 4, width, device),
+        })
+    }
+}
+
+fn norm(width: usize, device: &Device) -> BatchNorm {
+    BatchNormConfig::new(width).init(device)
+}
+
+/// A self-attention network.
+#[derive(Module, Debug)]
+pub struct San {
+    pub conv_in: Pointwise,
+    pub bn_in: BatchNorm,
+    pub stages: Vec<Stage>,
+    pub fc: Linear,
+}
+
+impl San {
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// # Panics
+    /// When pictures have another number of channels, or become smaller than a footprint mirrors.
+    pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+        let mut map = relu(self.bn_in.forward(self.conv_in.forward(images)));
+        for (index, stage) in self.stages.iter().enumerate() {
+            map = pass.within(format!("stages.{index}"), |pass| stage.forward(map, pass));
+        }
+        let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
+        self.fc.forward(features)
+    }
+}
+
+/// Half the picture, another width, and blocks at that.
+#[derive(Module, Debug)]
+pub struct Stage {
+    pub conv: Pointwise,
+    pub layer: Vec<Block>,
+    pub bn: BatchNorm,
+}
+
+impl Stage {
+    /// `[B, C, H, W] -> [B, width, H/2, W/2]`
+    fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
+        let halves = MaxPoolOptions::new([2, 2]).with_stride([2, 2]);
+        let mut map = self.conv.forward(max_pool2d(map, halves));
+        for (index, block) in self.layer.iter().enumerate() {
+            map = pass.within(format!("layer.{index}"), |pass| block.forward(map, pass));
+        }
+        relu(self.bn.forward(map))
+    }
+}
+
+/// Norm and rectifier before attention at a quarter of the width, and again before the way back.
+#[derive(Module, Debug)]
+pub struct Block {
+    pub bn1: BatchNorm,
+    pub sam: SanUnit,
+    pub bn2: BatchNorm,
+    pub conv: Pointwise,
+}
+
+impl Block {
+    /// `[B, C, H, W] -> [B, C, H, W]`
+    fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
+        let normed = relu(self.bn1.forward(map.clone()));
+        let attended = pass.within("sam", |pass| self.sam.forward(normed, pass)).out;
+        map + self.conv.forward(relu(self.bn2.forward(attended)))
+    }
+}
+
+impl Costed for San {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let shape = ledger.part("conv_in", &self.conv_in, shape);
+        let mut shape = ledger.part("bn_in", &self.bn_in, shape);
+        ledger.each("relu", &shape, activation);
+        for (index, stage) in self.stages.iter().enumerate() {
+            shape = ledger.part(format!("stages.{index}"), stage, shape);
+        }
+        ledger.pool("mean", &shape, [1, 1], shape[1] * shape[2]);
+        ledger.within("fc", |ledger| self.fc.cost_as_head(ledger))
+    }
+}
+
+impl Costed for Stage {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let shape = ledger.pool("pool", &shape, [shape[1] / 2, shape[2] / 2], 4);
+        let mut shape = ledger.part("conv", &self.conv, shape);
+        for (index, block) in self.layer.iter().enumerate() {
+            shape = ledger.part(format!("layer.{index}"), block, shape);
+        }
+        ledger.part("bn", &self.bn, shape.clone());
+        ledger.each("relu", &shape, activation);
+        shape
+    }
+}
+
+impl Costed for Block {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let shape = ledger.part("bn1", &self.bn1, shape);
+        ledger.each("relu1", &shape, activation);
+        let attended = ledger.part("sam", &self.sam, shape);
+        ledger.part("bn2", &self.bn2, attended.clone());
+        ledger.each("relu2", &attended, activation);
+        let shape = ledger.part("conv", &self.conv, attended);
+        ledger.each("add", &shape, |elements| Work::Add { elements });
+        shape
+    }
+}
+
+const fn activation(elements: u64) -> Work {
+    Work::Activation { elements }
+}
+
+/// Our name of a tensor in a checkpoint of hszhao/SAN, such as `module.layer2.0.sam.conv_w.5.weight`.
+pub fn upstream_name(key: &str) -> String {
+    let mut name = key.strip_prefix("module.").unwrap_or(key).to_string();
+    for part in ["conv", "bn", "layer"] {
+        let numbered = name.strip_prefix(part).and_then(|rest| rest.split_once('.'));
+        if let Some((stage, rest)) = numbered.filter(|(stage, _)| stage.parse::<usize>().is_ok()) {
+            name = format!("stages.{stage}.{part}.{rest}");
+            break;
+        }
+    }
+    for (theirs, ours) in UNIT_NAMES {
+        if let Some((block, rest)) = name.split_once(theirs) {
+            name = format!("{block}{ours}{rest}");
+            break;
+        }
+    }
+    name
+}
+
+/// What the parts of a unit are called in the published code, and here.
+const UNIT_NAMES: &[(&str, &str)] = &[
+    (".sam.conv1.", ".sam.phi."),
+    (".sam.conv2.", ".sam.psi."),
+    (".sam.conv3.", ".sam.beta."),
+    (".sam.conv_p.", ".sam.place."),
+    (".sam.conv_w.0.", ".sam.gamma.norm1."),
+    (".sam.conv_w.2.weight", ".sam.gamma.linear1"),
+    (".sam.conv_w.3.", ".sam.gamma.norm2."),
+    (".sam.conv_w.5.weight", ".sam.gamma.linear2"),
+    (".sam.conv_w.5.bias", ".sam.gamma.bias2"),
+];
+
+const PAPER: &str = "arXiv:2004.13621";
+const BLOCKS_10: [usize; 5] = [2, 1, 2, 4, 1];
+const BLOCKS_15: [usize; 5] = [3, 2, 3, 5, 2];
+const BLOCKS_19: [usize; 5] = [3, 3, 4, 6, 3];
+
+/// The networks of the paper's main table, and two small ones.
+pub const PRESETS: &[Preset<SanConfig>] = &[
+    preset("san10-pairwise", || SanConfig::paper(BLOCKS_10, SanConfig::PAIRWISE)),
+    preset("san10-patchwise", || SanConfig::paper(BLOCKS_10, SanConfig::PATCHWISE)),
+    preset("san15-pairwise", || SanConfig::paper(BLOCKS_15, SanConfig::PAIRWISE)),
+    preset("san15-patchwise", || SanConfig::paper(BLOCKS_15, SanConfig::PATCHWISE)),
+    preset("san19-pairwise", || SanConfig::paper(BLOCKS_19, SanConfig::PAIRWISE)),
+    preset("san19-patchwise", || SanConfig::paper(BLOCKS_19, SanConfig::PATCHWISE)),
+    Preset { preprocess: Preprocess::WHOLE, ..preset("san-nano-pairwise", || SanConfig::nano(SanConfig::PAIRWISE)) },
+    Preset { preprocess: Preprocess::WHOLE, ..preset("san-nano-patchwise", || SanConfig::nano(SanConfig::PATCHWISE)) },
+];
+
+const fn preset(name: &'static str, config: fn() -> SanConfig) -> Preset<SanConfig> {
+    Preset { name, paper: PAPER, preprocess: Preprocess::TORCHVISION, config }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! SASA: a residual network whose spatial convolutions are local self-attention, the first one too.
+//! Ramachandran et al. 2019, "Stand-Alone Self-Attention in Vision Models", arXiv:1906.05909.
+//!
+//! There is no published code. Where the paper leaves a choice:
+//! - attention of a block that strides runs at full size; a 2x2 average follows it, then norm and rectifier;
+//! - the average of an odd side has a last window of one pixel, so that it fits the shortcut's stride of 2;
+//! - the number of value maps in the stem is a field, 4 by default as in a public port (leaderj1001), 6 fits the
+//!   paper's costs of ResNet-38 better; the stem's norm is followed by a rectifier, as after the convolution;
+//! - projections are full, not one small one for each head: only so are the parameters the paper's.
+
+use burn::module::Module;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::module::{avg_pool2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::Preset;
+use crate::data::Preprocess;
+use crate::layers::{
+    AttentionStem, AttentionStemConfig, Linear, LocalAttention, LocalAttentionConfig, Pointwise, positive,
+};
+use crate::{Error, Pass};
+
+mod cost;
+
+/// A network of any number of groups; every group but the first halves the map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SasaConfig {
+    /// Rows and columns.
+    pub image: [usize; 2],
+    pub channels: usize,
+    pub classes: usize,
+    pub stem: StemChoice,
+    /// Channels that the stem gives.
+    pub stem_width: usize,
+    /// Width inside the blocks of each group; a block gives four times as many channels.
+    pub widths: Vec<usize>,
+    /// Blocks of each group.
+    pub blocks: Vec<usize>,
+    /// What mixes pixels in each group.
+    pub spatial: Vec<SpatialChoice>,
+    pub heads: usize,
+    /// Side of the attention window.
+    pub window: usize,
+    /// Whether offsets have embeddings.
+    pub relative: bool,
+}
+
+/// How a picture becomes the first map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StemChoice {
+    /// A 7x7 convolution with stride 2 and a 3x3 max pool with stride 2.
+    Convolution,
+    /// Attention inside aligned blocks, and a max pool over each block.
+    Attention { heads: usize, block: usize, maps: usize },
+}
+
+/// What stands in the middle of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpatialChoice {
+    Attention,
+    /// A 3x3 convolution, as in the original network.
+    Convolution,
+}
+
+/// Channels that a block gives for each of its width.
+const EXPANSION: usize = 4;
+
+/// More would be a mistake in a file, and is refused before it takes the memory.
+const MOST_BLOCKS: usize = 1024;
+
+impl SasaConfig {
+    /// The paper's attention stem.
+    pub const ATTENTION_STEM: StemChoice = StemChoice::Attention { heads: 4, block: 4, maps: 4 };
+
+    /// A network of the paper: attention in every group.
+    pub fn paper(blocks: [usize; 4], stem: StemChoice) -> Self {
+        Self {
+            image: [224, 224],
+            channels: 3,
+            classes: 1000,
+            stem,
+            stem_width: 64,
+            widths: vec![64, 128, 256, 512],
+            blocks: blocks.to_vec(),
+            spatial: vec![SpatialChoice::Attention; 4],
+            heads: 8,
+            window: 7,
+            relative: true,
+        }
+    }
+
+    /// A network for pictures of 28 to 64 pixels.
+    pub fn nano() -> Self {
+        Self {
+            image: [32, 32],
+            classes: 10,
+            stem: StemChoice::Attention { heads: 4, block: 2, maps: 4 },
+            stem_width: 32,
+            widths: vec![32, 64, 128],
+            blocks: vec![2, 3, 3],
+            spatial: vec![SpatialChoice::Attention; 3],
+            window: 5,
+            ..Self::paper([0; 4], Self::ATTENTION_STEM)
+        }
+    }
+
+    /// The same with every width, the stem's too, times a factor: 0.25 to 1.5 in the paper.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Self {
+        for width in self.widths.iter_mut().chain([&mut self.stem_width]) {
+            *width = (*width as f64 * factor).round() as usize;
+        }
+        self
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        positive("channels", self.channels)?;
+        positive("classes", self.classes)?;
+        positive("stem_width", self.stem_width)?;
+        positive("heads", self.heads)?;
+        positive("window", self.window)?;
+        self.image.into_iter().try_for_each(|side| positive("image", side))?;
+        let groups = self.widths.len();
+        if groups == 0 {
+            return Err(Error::config("widths", "a network has at least one group"));
+        }
+        for (field, entries) in [("blocks", self.blocks.len()), ("spatial", self.spatial.len())] {
+            if entries != groups {
+                return Err(Error::config(field, format!("there are {entries} for {groups} widths")));
+            }
+        }
+        (0..groups).try_for_each(|group| self.validate_group(group))?;
+        self.validate_stem()
+    }
+
+    fn validate_group(&self, group: usize) -> Result<(), Error> {
+        let (width, blocks) = (self.widths[group], self.blocks[group]);
+        positive("widths", width)?;
+        if !(1..=MOST_BLOCKS).contains(&blocks) {
+            let reason = format!("group {group} has {blocks}, must have 1 to {MOST_BLOCKS}");
+            return Err(Error::config("blocks", reason));
+        }
+        if self.spatial[group] == SpatialChoice::Convolution {
+            return Ok(());
+        }
+        if !width.is_multiple_of(self.heads) {
+            return Err(Error::config("heads", format!("{} do not divide width {width} of group {group}", self.heads)));
+        }
+        if self.relative && !(width / self.heads).is_multiple_of(2) {
+            let reason = format!(
+                "row and column embeddings share a head's width evenly, it is {} in group {group}",
+                width / self.heads
+            );
+            return Err(Error::config("relative", reason));
+        }
+        Ok(())
+    }
+
+    fn validate_stem(&self) -> Result<(), Error> {
+        let Some(stem) = self.attention_stem() else { return Ok(()) };
+        stem.validate().map_err(|error| Error::config("stem", error.to_string()))?;
+        let block = stem.block;
+        match self.image.into_iter().find(|side| !side.is_multiple_of(block)) {
+            Some(side) => {
+                Err(Error::config("image", format!("blocks of {block} x {block} do not fill a side of {side}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn attention_stem(&self) -> Option<AttentionStemConfig> {
+        let StemChoice::Attention { heads, block, maps } = self.stem else { return None };
+        let (channels_in, channels_out) = (self.channels, self.stem_width);
+        Some(AttentionStemConfig { channels_in, channels_out, heads, block, maps, relative: self.relative })
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<Sasa, Error> {
+        self.validate()?;
+        let bn = norm(self.stem_width, device);
+        let stem = if let Some(attn) = self.attention_stem() {
+            Stem::Attention(AttendingStem { attn: attn.init(device)?, bn })
+        } else {
+            let conv = convolution(self.channels, self.stem_width, 7, 2, device);
+            Stem::Convolution(ConvolvingStem { conv, bn })
+        };
+        let groups = (0..self.widths.len()).map(|group| self.group(group, device)).collect::<Result<_, Error>>()?;
+        let features = EXPANSION * self.widths[self.widths.len() - 1];
+        Ok(Sasa { stem, groups, fc: Linear::new(features, self.classes, device) })
+    }
+
+    fn group(&self, group: usize, device: &Device) -> Result<Vec<Block>, Error> {
+        let before = if group == 0 { self.stem_width } else { EXPANSION * self.widths[group - 1] };
+        let width = self.widths[group];
+        let block = |index: usize| {
+            let (inputs, stride) = match index {
+                0 => (before, if group == 0 { 1 } else { 2 }),
+                _ => (EXPANSION * width, 1),
+            };
+            let attention = LocalAttentionConfig {
+                channels_in: width,
+                channels_out: width,
+                heads: self.heads,
+                window: self.window,
+                relative: self.relative,
+            };
+            let spatial = match self.spatial[group] {
+                SpatialChoice::Attention => Spatial::Attention(attention.init(device)?),
+                SpatialChoice::Convolution => Spatial::Convolution(convolution(width, width, 3, stride, device)),
+            };
+            let shortcut = (index == 0).then(|| Shortcut {
+                conv: convolution(inputs, EXPANSION * width, 1, stride, device),
+                bn: norm(EXPANSION * width, device),
+            });
+            Ok(Block {
+                conv1: Pointwise::unbiased(inputs, width, device),
+                bn1: norm(width, device),
+                spatial,
+                bn2: norm(width, device),
+                conv3: Pointwise::unbiased(width, EXPANSION * width, device),
+                bn3: norm(EXPANSION * width, device),
+                shortcut,
+                stride,
+            })
+        };
+        (0..self.blocks[group]).map(block).collect()
+    }
+}
+
+fn norm(width: usize, device: &Device) -> BatchNorm {
+    BatchNormConfig::new(width).init(device)
+}
+
+/// Without a bias, and with as many zeros around as keep the size at stride 1.
+fn convolution(inputs: usize, outputs: usize, side: usize, stride: usize, device: &Device) -> Conv2d {
+    let around = side / 2;
+    Conv2dConfig::new([inputs, outputs], [side, side])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(around, around, around, around))
+        .with_bias(false)
+        .init(device)
+}
+
+/// A network of stand-alone self-attention.
+#[derive(Module, Debug)]
+pub struct Sasa {
+    pub stem: Stem,
+    pub groups: Vec<Vec<Block>>,
+    pub fc: Linear,
+}
+
+impl Sasa {
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// # Panics
+    /// When pictures have another number of channels, or the blocks of an attention stem do not fill them.
+    pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+        let mut map = pass.within("stem", |pass| self.stem.forward(images, pass));
+        for (group, blocks) in self.groups.iter().enumerate() {
+            for (index, block) in blocks.iter().enumerate() {
+                map = pass.within(format!("groups.{group}.{index}"), |pass| block.forward(map, pass));
+            }
+        }
+        let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
+        self.fc.forward(features)
+    }
+}
+
+/// Either stem.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // a model has one
+pub enum Stem {
+    Convolution(ConvolvingStem),
+    Attention(AttendingStem),
+}
+
+#[derive(Module, Debug)]
+pub struct ConvolvingStem {
+    pub conv: Conv2d,
+    pub bn: BatchNorm,
+}
+
+#[derive(Module, Debug)]
+pub struct AttendingStem {
+    pub attn: AttentionStem,
+    pub bn: BatchNorm,
+}
+
+impl Stem {
+    fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
+        match self {
+            Self::Convolution(stem) => {
+                let thirds = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+                max_pool2d(relu(stem.bn.forward(stem.conv.forward(images))), thirds)
+            }
+            Self::Attention(stem) => {
+                let side = stem.attn.block();
+                let blocks = MaxPoolOptions::new([side, side]).with_stride([side, side]);
+                let attended = pass.within("attn", |pass| stem.attn.forward(images, pass)).out;
+                max_pool2d(relu(stem.bn.forward(attended)), blocks)
+            }
+        }
+    }
+}
+
+/// A bottleneck: narrow, mix pixels, widen, add.
+#[derive(Module, Debug)]
+pub struct Block {
+    pub conv1: Pointwise,
+    pub bn1: BatchNorm,
+    pub spatial: Spatial,
+    pub bn2: BatchNorm,
+    pub conv3: Pointwise,
+    pub bn3: BatchNorm,
+    pub shortcut: Option<Shortcut>,
+    stride: usize,
+}
+
+/// What mixes pixels.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // a model has a few
+pub enum Spatial {
+    Attention(LocalAttention),
+    Convolution(Conv2d),
+}
+
+/// The way around a block that changes shapes.
+#[derive(Module, Debug)]
+pub struct Shortcut {
+    pub conv: Conv2d,
+    pub bn: BatchNorm,
+}
+
+impl Block {
+    /// `[B, C, H, W] -> [B, 4*width, H/stride, W/stride]`
+    fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
+        let narrow = relu(self.bn1.forward(self.conv1.forward(map.clone())));
+        let mixed = match &self.spatial {
+            Spatial::Convolution(conv) => conv.forward(narrow),
+            Spatial::Attention(attention) => {
+                let attended = pass.within("spatial", |pass| attention.forward(narrow, pass)).out;
+                if self.stride == 1 { attended } else { halves(attended) }
+            }
+        };
+        let wide = self.bn3.forward(self.conv3.forward(relu(self.bn2.forward(mixed))));
+        let around = match &self.shortcut {
+            Some(shortcut) => shortcut.bn.forward(shortcut.conv.forward(map)),
+            None => map,
+        };
+        relu(wide + around)
+    }
+}
+
+/// Averages of 2x2 pixels; at the end of an odd side of those that there are.
+fn halves(map: Tensor<4>) -> Tensor<4> {
+    let options = AvgPoolOptions::new([2, 2]).with_stride([2, 2]).with_count_include_pad(false).with_ceil_mode(true);
+    avg_pool2d(map, options)
+}
+
+const PAPER: &str = "arXiv:1906.05909";
+const BLOCKS_26: [usize; 4] = [1, 2, 4, 1];
+const BLOCKS_38: [usize; 4] = [2, 3, 5, 2];
+const BLOCKS_50: [usize; 4] = [3, 4, 6, 3];
+
+/// The networks of the paper's main table, with either stem, and a small one.
+pub const PRESETS: &[Preset<SasaConfig>] = &[
+    preset("sasa-resnet26", || SasaConfig::paper(BLOCKS_26, SasaConfig::ATTENTION_STEM)),
+    preset("sasa-resnet26-conv-stem", || SasaConfig::paper(BLOCKS_26, StemChoice::Convolution)),
+    preset("sasa-resnet38", || SasaConfig::paper(BLOCKS_38, SasaConfig::ATTENTION_STEM)),
+    preset("sasa-resnet38-conv-stem", || SasaConfig::paper(BLOCKS_38, StemChoice::Convolution)),
+    preset("sasa-resnet50", || SasaConfig::paper(BLOCKS_50, SasaConfig::ATTENTION_STEM)),
+    preset("sasa-resnet50-conv-stem", || SasaConfig::paper(BLOCKS_50, StemChoice::Convolution)),
+    Preset { preprocess: Preprocess::WHOLE, ..preset("sasa-nano", SasaConfig::nano) },
+];
+
+const fn preset(name: &'static str, config: fn() -> SasaConfig) -> Preset<SasaConfig> {
+    Preset { name, paper: PAPER, preprocess: Preprocess::TORCHVISION, config }
+}
+
+#[cfg(test)]
+mod tests;
