@@ -1,12 +1,14 @@
 //! What tests share: parity fixtures, seeded tensors, comparisons, finite differences.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 pub use regard_kernels::naive::noise;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::device;
+pub use crate::weights::{Tensors, fill, shapes};
 
 /// One folder of `fixtures/`.
 pub struct Fixture {
@@ -49,11 +51,45 @@ impl Fixture {
     }
 
     /// Every tensor of the checkpoint, for `weights::fill`, under names that `rename` gives; none leaves it out.
-    pub fn checkpoint(&self, rename: impl Fn(&str) -> Option<String>) -> crate::weights::Tensors {
+    pub fn checkpoint(&self, rename: impl Fn(&str) -> Option<String>) -> Tensors {
         let model = self.tensors.iter().filter_map(|(name, tensor)| Some((name.strip_prefix("model/")?, tensor)));
         model
             .filter_map(|(name, (shape, values))| Some((rename(name)?, TensorData::new(values.clone(), shape.clone()))))
             .collect()
+    }
+
+    /// The checkpoint of an encoder by Hugging Face, in the names of timm.
+    pub fn hugging_face(&self) -> Tensors {
+        const WORDS: &[(&str, &str)] = &[
+            ("embeddings.cls_token", "cls_token"),
+            ("embeddings.distillation_token", "dist_token"),
+            ("embeddings.position_embeddings", "pos_embed"),
+            ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+            ("encoder.layer", "blocks"),
+            ("attention.attention", "attn"),
+            ("attention.output.dense", "attn.proj"),
+            ("intermediate.dense", "mlp.fc1"),
+            ("output.dense", "mlp.fc2"),
+            ("layernorm_before", "norm1"),
+            ("layernorm_after", "norm2"),
+            ("layernorm", "norm"),
+            ("distillation_classifier", "head_dist"),
+            ("cls_classifier", "head"),
+            ("classifier", "head"),
+        ];
+        let mut tensors = self.checkpoint(|name| {
+            let name = name.trim_start_matches("vit.").trim_start_matches("deit.");
+            Some(WORDS.iter().fold(name.to_string(), |name, (from, to)| name.replace(from, to)))
+        });
+        let queries: Vec<String> = tensors.keys().filter(|name| name.contains(".query.")).cloned().collect();
+        for query in queries {
+            let parts = ["query", "key", "value"].map(|part| tensors.remove(&query.replace("query", part)).unwrap());
+            let mut shape = parts[0].shape().to_vec();
+            shape[0] *= 3;
+            let values = parts.iter().flat_map(|part| part.try_to_vec::<f32>().unwrap()).collect();
+            tensors.insert(query.replace("query", "qkv"), TensorData::new(values, shape));
+        }
+        tensors
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -124,6 +160,33 @@ pub fn assert_paths_agree(what: &str, fused: &[(&str, Vec<f32>)], plain: &[(&str
         let error = distance(fused, plain) / largest;
         assert!(error < 1e-3, "{what}: `{name}` is off by {error:e}");
     }
+}
+
+/// The parameters of a module that no gradient reaches, or only zeros, by name; running statistics do not count.
+pub fn without_gradient(module: &impl Module, gradients: &Gradients) -> Vec<String> {
+    struct Visitor<'a> {
+        path: Vec<String>,
+        gradients: &'a Gradients,
+        found: Vec<String>,
+    }
+    impl ModuleVisitor for Visitor<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.to_string());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let reached =
+                param.val().grad(self.gradients).is_some_and(|grad| grad.abs().max().into_scalar::<f32>() > 0.0);
+            if param.is_require_grad() && !reached {
+                self.found.push(self.path.join("."));
+            }
+        }
+    }
+    let mut visitor = Visitor { path: Vec::new(), gradients, found: Vec::new() };
+    module.visit(&mut visitor);
+    visitor.found
 }
 
 /// Compares the gradient of every input with finite differences of the operator itself.

@@ -1,5 +1,9 @@
 //! The models: one paper, one file.
 
+pub mod deit;
+pub mod deit3;
+pub mod vit;
+
 use crate::data::Preprocess;
 
 /// A named configuration of a paper.
