@@ -162,6 +162,12 @@ pub fn assert_paths_agree(what: &str, fused: &[(&str, Vec<f32>)], plain: &[(&str
     }
 }
 
+/// Copies of a block that share its weights: drawing a large model's weights takes longer than running it.
+pub fn copies<M: Module>(block: &M, count: usize) -> Vec<M> {
+    crate::weights::tensors(block); // a copy of what is not drawn yet would be drawn again
+    vec![block.clone(); count]
+}
+
 /// The parameters of a module that no gradient reaches, or only zeros, by name; running statistics do not count.
 pub fn without_gradient(module: &impl Module, gradients: &Gradients) -> Vec<String> {
     struct Visitor<'a> {

@@ -354,14 +354,5 @@ pub(crate) fn prepend(token: &Param<Tensor<3>>, tokens: Tensor<3>) -> Tensor<3> 
     Tensor::cat(vec![token.val().expand([batch, 1, dim]), tokens], 1)
 }
 
-/// The line of a classifier's last layer.
-pub(crate) fn cost_of_head(name: &str, head: &Linear, ledger: &mut Ledger) -> Vec<usize> {
-    let [outputs, inputs] = head.weight.lazy_shape().dims();
-    let work = Work::Head { macs: (inputs * outputs) as u64, outputs: outputs as u64 };
-    let parameters = size(&head.weight) + head.bias.as_ref().map_or(0, size);
-    ledger.within(name, |ledger| ledger.line(parameters, work, outputs));
-    vec![outputs]
-}
-
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,14 @@ impl Linear {
         shape[D - 1] = outputs;
         x.reshape([rows, inputs]).matmul(self.weight.val().transpose()).reshape(shape)
     }
+
+    /// Writes the cost of this map as the last layer of a classifier, gives the output's shape.
+    pub fn cost_as_head(&self, ledger: &mut Ledger) -> Vec<usize> {
+        let [outputs, inputs] = self.weight.lazy_shape().dims();
+        let work = Work::Head { macs: (inputs * outputs) as u64, outputs: outputs as u64 };
+        ledger.line(size(&self.weight) + self.bias.as_ref().map_or(0, size), work, outputs);
+        vec![outputs]
+    }
 }
 
 fn uniform() -> Initializer {
@@ -90,8 +98,8 @@ mod tests {
         let layer = Linear::new(3, 5, &device::cpu());
         let x = random([2, 4, 3], 1);
         let out = layer.forward(x.clone());
-        let one = (x.slice([1..2, 2..3]).reshape([3]) * layer.weight.val().slice([4..5]).reshape([3])).sum()
-            + layer.bias.as_ref().unwrap().val().slice([4..5]);
+        let one = (x.slice([1..2, 2..3]).reshape([3]) * layer.weight.val().slice_dim(0, 4..5).reshape([3])).sum()
+            + layer.bias.as_ref().unwrap().val().slice_dim(0, 4..5);
         assert_close(&out.slice([1..2, 2..3, 4..5]).reshape([1]), &one, 1e-6);
     }
 

@@ -13,7 +13,7 @@ mod stem;
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
 };
-pub(crate) use encoder::{check_depth, check_size, cost_of_head, prepend, small_table};
+pub(crate) use encoder::{check_depth, check_size, prepend, small_table};
 pub use linear::Linear;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
 pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};

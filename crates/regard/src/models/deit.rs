@@ -16,7 +16,7 @@ use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    cost_of_head, ledger_of_patches, prepend, small_table,
+    ledger_of_patches, prepend, small_table,
 };
 use crate::{Error, Pass};
 
@@ -187,9 +187,9 @@ impl Costed for Deit {
             shape = ledger.part(format!("blocks.{i}"), block, shape);
         }
         ledger.part("norm", &self.norm, shape);
-        let logits = cost_of_head("head", &self.head, ledger);
+        let logits = ledger.within("head", |ledger| self.head.cost_as_head(ledger));
         if let Some(head) = &self.head_dist {
-            cost_of_head("head_dist", head, ledger);
+            ledger.within("head_dist", |ledger| head.cost_as_head(ledger));
             ledger.each("mean", &logits, |elements| Work::Add { elements });
         }
         logits

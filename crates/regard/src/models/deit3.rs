@@ -16,7 +16,7 @@ use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    cost_of_head, ledger_of_patches, prepend, small_table,
+    ledger_of_patches, prepend, small_table,
 };
 use crate::{Error, Pass};
 
@@ -142,7 +142,7 @@ impl Costed for Deit3 {
             shape = ledger.part(format!("blocks.{i}"), block, shape);
         }
         ledger.part("norm", &self.norm, shape);
-        cost_of_head("head", &self.head, ledger)
+        ledger.within("head", |ledger| self.head.cost_as_head(ledger))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    cost_of_head, ledger_of_patches, prepend, small_table,
+    ledger_of_patches, prepend, small_table,
 };
 use crate::{Error, Pass};
 
@@ -181,7 +181,7 @@ impl Costed for Vit {
             ledger.within("pool", |ledger| ledger.line(0, work, dim));
             ledger.part("fc_norm", norm, vec![dim]);
         }
-        cost_of_head("head", &self.head, ledger)
+        ledger.within("head", |ledger| self.head.cost_as_head(ledger))
     }
 }
 

@@ -1,7 +1,9 @@
 use super::*;
 use crate::cost::Convention;
 use crate::device;
-use crate::testing::{Fixture, Tensors, assert_close, fill, random, random_on, shapes, values, without_gradient};
+use crate::testing::{
+    Fixture, Tensors, assert_close, copies, fill, random, random_on, shapes, values, without_gradient,
+};
 
 /// Sums are ordered differently in PyTorch.
 const TOLERANCE: f32 = 1e-4;
@@ -139,7 +141,8 @@ fn base_presets_run() {
     for (name, ..) in PUBLISHED.iter().filter(|(_, parameters, _)| *parameters > 30_000_000) {
         let config = preset_config(name);
         let [rows, columns] = config.image;
-        let model = config.init(&device::cpu()).unwrap();
+        let mut model = config.init(&device::cpu()).unwrap();
+        model.blocks = copies(&model.blocks[0], config.depth);
         let logits = model.forward(random([1, 3, rows, columns], 1), &mut Pass::silent());
         assert!(values(&logits).iter().all(|logit| logit.is_finite()), "{name}");
     }

@@ -2,7 +2,9 @@ use super::*;
 use crate::attention::position::resample;
 use crate::cost::Convention;
 use crate::device;
-use crate::testing::{Fixture, Tensors, assert_close, fill, random, random_on, shapes, values, without_gradient};
+use crate::testing::{
+    Fixture, Tensors, assert_close, copies, fill, random, random_on, shapes, values, without_gradient,
+};
 
 /// Sums are ordered differently in PyTorch.
 const TOLERANCE: f32 = 1e-4;
@@ -23,8 +25,8 @@ fn timm(fixture: &Fixture) -> VitConfig {
     }
 }
 
-fn own_names(name: &str) -> Option<String> {
-    Some(name.to_string())
+fn own_names(fixture: &Fixture) -> Tensors {
+    fixture.checkpoint(|name| Some(name.to_string()))
 }
 
 fn filled(config: &VitConfig, tensors: &Tensors) -> Vit {
@@ -45,7 +47,7 @@ fn assert_parity(model: &Vit, fixture: &Fixture) -> crate::Trace {
 #[test]
 fn a_class_token_model_equals_timm_with_its_weights_and_tokens() {
     let fixture = Fixture::load("timm_vit");
-    let trace = assert_parity(&filled(&timm(&fixture), &fixture.checkpoint(own_names)), &fixture);
+    let trace = assert_parity(&filled(&timm(&fixture), &own_names(&fixture)), &fixture);
     for i in 0..3 {
         let name = format!("blocks.{i}.attn.weights");
         assert_close(&trace.get::<4>(&name).unwrap(), &fixture.tensor(&format!("io/{name}")), 1e-5);
@@ -69,7 +71,7 @@ fn a_class_token_model_equals_timm_with_its_weights_and_tokens() {
 #[test]
 fn an_averaged_model_equals_timm() {
     let fixture = Fixture::load("timm_vit_gap");
-    assert_parity(&filled(&timm(&fixture), &fixture.checkpoint(own_names)), &fixture);
+    assert_parity(&filled(&timm(&fixture), &own_names(&fixture)), &fixture);
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn a_model_for_another_image_size_equals_timm_with_resampled_positions() {
     let (learned, asked) = (timm(&fixture), VitConfig { image: [48, 64], ..timm(&fixture) });
     let positions = resample(fixture.tensor("model/pos_embed"), learned.grid(), asked.grid(), asked.prefix());
     assert_close(&positions, &fixture.tensor("io/resampled_pos_embed"), 1e-5);
-    let mut tensors = fixture.checkpoint(own_names);
+    let mut tensors = own_names(&fixture);
     tensors.insert("pos_embed".into(), positions.into_data());
     assert_parity(&filled(&asked, &tensors), &fixture);
 }
@@ -241,7 +243,8 @@ fn base_presets_run() {
     for (name, _) in PARAMETERS.iter().filter(|(_, parameters)| (30_000_000..100_000_000).contains(parameters)) {
         let config = preset_config(name);
         let [rows, columns] = config.image;
-        let model = config.init(&device::cpu()).unwrap();
+        let mut model = config.init(&device::cpu()).unwrap();
+        model.blocks = copies(&model.blocks[0], config.depth);
         let logits = model.forward(random([1, 3, rows, columns], 1), &mut Pass::silent());
         assert!(values(&logits).iter().all(|logit| logit.is_finite()), "{name}");
     }
