@@ -58,6 +58,40 @@ impl Fixture {
             .collect()
     }
 
+    /// The checkpoint of an encoder by Hugging Face, in the names of timm.
+    pub fn hugging_face(&self) -> Tensors {
+        const WORDS: &[(&str, &str)] = &[
+            ("embeddings.cls_token", "cls_token"),
+            ("embeddings.distillation_token", "dist_token"),
+            ("embeddings.position_embeddings", "pos_embed"),
+            ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+            ("encoder.layer", "blocks"),
+            ("attention.attention", "attn"),
+            ("attention.output.dense", "attn.proj"),
+            ("intermediate.dense", "mlp.fc1"),
+            ("output.dense", "mlp.fc2"),
+            ("layernorm_before", "norm1"),
+            ("layernorm_after", "norm2"),
+            ("layernorm", "norm"),
+            ("distillation_classifier", "head_dist"),
+            ("cls_classifier", "head"),
+            ("classifier", "head"),
+        ];
+        let mut tensors = self.checkpoint(|name| {
+            let name = name.trim_start_matches("vit.").trim_start_matches("deit.");
+            Some(WORDS.iter().fold(name.to_string(), |name, (from, to)| name.replace(from, to)))
+        });
+        let queries: Vec<String> = tensors.keys().filter(|name| name.contains(".query.")).cloned().collect();
+        for query in queries {
+            let parts = ["query", "key", "value"].map(|part| tensors.remove(&query.replace("query", part)).unwrap());
+            let mut shape = parts[0].shape().to_vec();
+            shape[0] *= 3;
+            let values = parts.iter().flat_map(|part| part.try_to_vec::<f32>().unwrap()).collect();
+            tensors.insert(query.replace("query", "qkv"), TensorData::new(values, shape));
+        }
+        tensors
+    }
+
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -126,6 +160,12 @@ pub fn assert_paths_agree(what: &str, fused: &[(&str, Vec<f32>)], plain: &[(&str
         let error = distance(fused, plain) / largest;
         assert!(error < 1e-3, "{what}: `{name}` is off by {error:e}");
     }
+}
+
+/// Copies of a block that share its weights: drawing a large model's weights takes longer than running it.
+pub fn copies<M: Module>(block: &M, count: usize) -> Vec<M> {
+    crate::weights::tensors(block); // a copy of what is not drawn yet would be drawn again
+    vec![block.clone(); count]
 }
 
 /// The parameters of a module that no gradient reaches, or only zeros, by name; running statistics do not count.

@@ -26,21 +26,35 @@ impl Linear {
         Self { weight: uniform().init_with([outputs, inputs], Some(inputs), None, device), bias: None }
     }
 
+    /// Normal with deviation 0.02 and a bias of zero, as transformers start.
+    pub fn small(inputs: usize, outputs: usize, device: &Device) -> Self {
+        let normal = Initializer::Normal { mean: 0.0, std: 0.02 };
+        let bias = Initializer::Zeros.init([outputs], device);
+        Self { weight: normal.init([outputs, inputs], device), bias: Some(bias) }
+    }
+
     /// `[.., in] -> [.., out]`
     ///
     /// # Panics
     /// When the last axis has another width; the message names both.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        match &self.bias {
+            Some(bias) => self.product(x) + bias.val().unsqueeze(),
+            None => self.product(x),
+        }
+    }
+
+    /// The same without adding the bias, for whoever fuses it with what follows.
+    ///
+    /// # Panics
+    /// When the last axis has another width; the message names both.
+    pub fn product<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let [outputs, inputs] = self.weight.lazy_shape().dims();
         let mut shape = x.dims();
         assert!(shape[D - 1] == inputs, "linear: input has width {}, weight has width {inputs}", shape[D - 1]);
         let rows = shape[..D - 1].iter().product::<usize>();
         shape[D - 1] = outputs;
-        let out = x.reshape([rows, inputs]).matmul(self.weight.val().transpose());
-        match &self.bias {
-            Some(bias) => (out + bias.val().unsqueeze()).reshape(shape),
-            None => out.reshape(shape),
-        }
+        x.reshape([rows, inputs]).matmul(self.weight.val().transpose()).reshape(shape)
     }
 
     /// Writes the cost of this map as the last layer of a classifier, gives the output's shape.
@@ -77,16 +91,25 @@ impl Costed for Linear {
 mod tests {
     use super::*;
     use crate::device;
-    use crate::testing::{assert_close, random};
+    use crate::testing::{assert_close, random, values};
 
     #[test]
     fn a_weight_has_a_row_for_each_output() {
         let layer = Linear::new(3, 5, &device::cpu());
         let x = random([2, 4, 3], 1);
         let out = layer.forward(x.clone());
-        let one = (x.slice([1..2, 2..3]).reshape([3]) * layer.weight.val().slice([4..5]).reshape([3])).sum()
-            + layer.bias.as_ref().unwrap().val().slice([4..5]);
+        let one = (x.slice([1..2, 2..3]).reshape([3]) * layer.weight.val().slice_dim(0, 4..5).reshape([3])).sum()
+            + layer.bias.as_ref().unwrap().val().slice_dim(0, 4..5);
         assert_close(&out.slice([1..2, 2..3, 4..5]).reshape([1]), &one, 1e-6);
+    }
+
+    #[test]
+    fn a_small_start_has_little_spread_and_no_bias() {
+        let layer = Linear::small(64, 64, &device::cpu());
+        let weight = values(&layer.weight.val());
+        let spread = (weight.iter().map(|w| w * w).sum::<f32>() / weight.len() as f32).sqrt();
+        assert!((0.018..0.022).contains(&spread), "{spread}");
+        assert!(values(&layer.bias.unwrap().val()).iter().all(|b| *b == 0.0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Parts with parameters that models share.
 
+mod encoder;
 mod linear;
 mod local;
 mod non_local;
@@ -9,6 +10,10 @@ mod position;
 mod san;
 mod stem;
 
+pub use encoder::{
+    EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
+};
+pub(crate) use encoder::{check_depth, check_size, prepend, small_table};
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};

@@ -1,0 +1,358 @@
+//! The parts of an image transformer: patches become tokens, pre-norm blocks let them look at each other.
+//! Dosovitskiy et al. 2020, arXiv:2010.11929; `LayerScale` from Touvron et al. 2021, arXiv:2103.17239.
+//!
+//! Fields have the names of timm, so that its checkpoints fit as they are. Differences from it:
+//! - weights start normal with deviation 0.02, without the cut at a hundred deviations;
+//! - no dropout: the papers' numbers are without it.
+
+use burn::module::{Initializer, Module, Param};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::{LayerNorm, Linear};
+use crate::attention::{DotProduct, dot_product, merge_heads, split_heads};
+use crate::cost::{Costed, Ledger, Work, size};
+use crate::{Error, Pass, function};
+
+/// An image cut into square patches, each a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchEmbedConfig {
+    /// Rows and columns of the image.
+    pub image: [usize; 2],
+    /// Side of a patch.
+    pub patch: usize,
+    pub channels: usize,
+    /// Width of a token.
+    pub dim: usize,
+}
+
+impl PatchEmbedConfig {
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        let [rows, columns] = self.image;
+        for (field, value) in
+            [("image", rows), ("image", columns), ("patch", self.patch), ("channels", self.channels), ("dim", self.dim)]
+        {
+            check_size(field, value)?;
+        }
+        if !(rows.is_multiple_of(self.patch) && columns.is_multiple_of(self.patch)) {
+            return Err(Error::config("patch", format!("{0} x {0} does not tile {rows} x {columns}", self.patch)));
+        }
+        let [rows, columns] = self.grid();
+        if rows * columns > MOST_TOKENS {
+            let reason = format!("a grid of {rows} x {columns} is more than {MOST_TOKENS} tokens");
+            return Err(Error::config("patch", reason));
+        }
+        Ok(())
+    }
+
+    /// Rows and columns of patches.
+    #[must_use]
+    pub const fn grid(&self) -> [usize; 2] {
+        [self.image[0] / self.patch, self.image[1] / self.patch]
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<PatchEmbed, Error> {
+        self.validate()?;
+        let side = [self.patch; 2];
+        let proj = Conv2dConfig::new([self.channels, self.dim], side).with_stride(side).init(device);
+        Ok(PatchEmbed { proj, image: self.image })
+    }
+}
+
+/// One linear map for every patch.
+#[derive(Module, Debug)]
+pub struct PatchEmbed {
+    pub proj: Conv2d,
+    image: [usize; 2],
+}
+
+impl PatchEmbed {
+    /// `[B, C, H, W] -> [B, N, D]`, row by row.
+    ///
+    /// # Panics
+    /// When the image has another size or number of channels than the model was built for.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
+        let [_, channels, rows, columns] = images.dims();
+        self.check(channels, [rows, columns]);
+        self.proj.forward(images).flatten::<3>(2, 3).swap_dims(1, 2)
+    }
+
+    fn check(&self, channels: usize, image: [usize; 2]) {
+        let own = self.proj.weight.lazy_shape().dims::<4>()[1];
+        assert!(channels == own, "patch_embed: image has channels {channels}, weight has channels {own}");
+        assert!(
+            image == self.image,
+            "patch_embed: image is {} x {}, positions are learned for {} x {}; build the model for the other size and \
+             resample `pos_embed` with the weights module",
+            image[0],
+            image[1],
+            self.image[0],
+            self.image[1]
+        );
+    }
+}
+
+impl Costed for PatchEmbed {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        self.check(shape[0], [shape[1], shape[2]]);
+        let map = ledger.part("proj", &self.proj, shape);
+        vec![map[1] * map[2], map[0]]
+    }
+}
+
+/// One block of an encoder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EncoderBlockConfig {
+    /// Width of a token.
+    pub dim: usize,
+    pub heads: usize,
+    /// Width between the two layers of the MLP.
+    pub mlp_dim: usize,
+    /// Added to the variance in norms: 1e-6 in timm, 1e-12 in Hugging Face.
+    pub epsilon: f64,
+    /// Where `LayerScale` starts; no scale when not given.
+    #[serde(default)]
+    pub layer_scale: Option<f64>,
+}
+
+impl EncoderBlockConfig {
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_size("dim", self.dim)?;
+        check_size("heads", self.heads)?;
+        check_size("mlp_dim", self.mlp_dim)?;
+        if !self.dim.is_multiple_of(self.heads) {
+            return Err(Error::config("heads", format!("{} do not divide dim {}", self.heads, self.dim)));
+        }
+        if !(self.epsilon > 0.0 && self.epsilon < 1.0) {
+            return Err(Error::config("epsilon", format!("must be between 0 and 1, got {}", self.epsilon)));
+        }
+        match self.layer_scale {
+            Some(start) if !start.is_finite() => {
+                Err(Error::config("layer_scale", format!("must be a finite number, got {start}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<EncoderBlock, Error> {
+        self.validate()?;
+        let norm = || LayerNorm::new(self.dim, self.epsilon, device);
+        let scale = || self.layer_scale.map(|start| LayerScale::new(self.dim, start, device));
+        Ok(EncoderBlock {
+            norm1: norm(),
+            attn: SelfAttention::new(self.dim, self.heads, device),
+            ls1: scale(),
+            norm2: norm(),
+            mlp: Mlp::new(self.dim, self.mlp_dim, device),
+            ls2: scale(),
+        })
+    }
+}
+
+/// `x = x + Attention(Norm(x))`, then `x = x + MLP(Norm(x))`; both additions scaled when there is a `LayerScale`.
+#[derive(Module, Debug)]
+pub struct EncoderBlock {
+    pub norm1: LayerNorm,
+    pub attn: SelfAttention,
+    pub ls1: Option<LayerScale>,
+    pub norm2: LayerNorm,
+    pub mlp: Mlp,
+    pub ls2: Option<LayerScale>,
+}
+
+impl EncoderBlock {
+    /// `[B, N, D] -> [B, N, D]`
+    ///
+    /// # Panics
+    /// When the tokens have another width.
+    pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
+        let attended = pass.within("attn", |pass| self.attn.forward(self.norm1.forward(x.clone()), pass));
+        let x = x + scaled(self.ls1.as_ref(), attended);
+        let thought = self.mlp.forward(self.norm2.forward(x.clone()));
+        x + scaled(self.ls2.as_ref(), thought)
+    }
+}
+
+fn scaled(scale: Option<&LayerScale>, x: Tensor<3>) -> Tensor<3> {
+    match scale {
+        Some(scale) => scale.forward(x),
+        None => x,
+    }
+}
+
+impl Costed for EncoderBlock {
+    fn cost(&self, mut shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        shape = ledger.part("norm1", &self.norm1, shape);
+        shape = ledger.part("attn", &self.attn, shape);
+        if let Some(scale) = &self.ls1 {
+            shape = ledger.part("ls1", scale, shape);
+        }
+        ledger.each("residual1", &shape, |elements| Work::Add { elements });
+        shape = ledger.part("norm2", &self.norm2, shape);
+        shape = ledger.part("mlp", &self.mlp, shape);
+        if let Some(scale) = &self.ls2 {
+            shape = ledger.part("ls2", scale, shape);
+        }
+        ledger.each("residual2", &shape, |elements| Work::Add { elements });
+        shape
+    }
+}
+
+/// Every token looks at every token, in several heads.
+#[derive(Module, Debug)]
+pub struct SelfAttention {
+    /// Queries, keys and values at once, in this order: `[3D, D]`.
+    pub qkv: Linear,
+    pub proj: Linear,
+    heads: usize,
+}
+
+impl SelfAttention {
+    /// # Panics
+    /// When the heads do not divide the width, at the first forward pass.
+    pub fn new(dim: usize, heads: usize, device: &Device) -> Self {
+        Self { qkv: Linear::small(dim, 3 * dim, device), proj: Linear::small(dim, dim, device), heads }
+    }
+
+    /// `[B, N, D] -> [B, N, D]`, weights `[B, A, N, N]`.
+    pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
+        let dim = x.dims()[2];
+        let qkv = self.qkv.forward(x);
+        let [query, key, value] = [0, 1, 2].map(|part| split_heads(qkv.clone().narrow(2, part * dim, dim), self.heads));
+        let attended = dot_product(query, key, value, &DotProduct::default(), pass);
+        self.proj.forward(merge_heads(attended.out))
+    }
+}
+
+impl Costed for SelfAttention {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let (tokens, dim) = (shape[0], shape[1]);
+        ledger.part("qkv", &self.qkv, shape);
+        let work = Work::Product { macs: (tokens * tokens * dim) as u64 };
+        let weights = [self.heads, tokens, tokens];
+        ledger.within("scores", |ledger| ledger.line(0, work, weights.iter().product()));
+        ledger.each("weights", &weights, |elements| Work::Softmax { elements });
+        ledger.within("values", |ledger| ledger.line(0, work, tokens * dim));
+        ledger.part("proj", &self.proj, vec![tokens, dim])
+    }
+}
+
+/// Two linear maps with the exact GELU between them.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    pub fc1: Linear,
+    pub fc2: Linear,
+}
+
+impl Mlp {
+    pub fn new(dim: usize, inner: usize, device: &Device) -> Self {
+        Self { fc1: Linear::small(dim, inner, device), fc2: Linear::small(inner, dim, device) }
+    }
+
+    /// `[.., D] -> [.., D]`
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let inner = self.fc1.product(x);
+        self.fc2.forward(match &self.fc1.bias {
+            Some(bias) => function::bias_gelu(inner, bias.val()),
+            None => function::gelu(inner),
+        })
+    }
+}
+
+impl Costed for Mlp {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let inner = ledger.part("fc1", &self.fc1, shape);
+        ledger.each("gelu", &inner, |elements| Work::Activation { elements });
+        ledger.part("fc2", &self.fc2, inner)
+    }
+}
+
+/// A learned factor for every channel of a residual branch.
+#[derive(Module, Debug)]
+pub struct LayerScale {
+    /// `[D]`
+    pub gamma: Param<Tensor<1>>,
+}
+
+impl LayerScale {
+    pub fn new(dim: usize, start: f64, device: &Device) -> Self {
+        Self { gamma: Initializer::Constant { value: start }.init([dim], device) }
+    }
+
+    /// `[B, N, D] -> [B, N, D]`
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        x * self.gamma.val().unsqueeze()
+    }
+}
+
+impl Costed for LayerScale {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let elements = shape.iter().product::<usize>();
+        // element-wise work: no counter of multiply-adds has it
+        ledger.line(size(&self.gamma), Work::Activation { elements: elements as u64 }, elements);
+        shape
+    }
+}
+
+/// The costs of the patches alone: no class token, no final norm, no head.
+///
+/// This is how the comparison tables of ViT and DeiT count: 4.6, 17.5, 55.4 and 190.7 G multiply-adds.
+#[must_use]
+pub fn ledger_of_patches(patch_embed: &PatchEmbed, blocks: &[EncoderBlock]) -> Ledger {
+    let mut ledger = Ledger::default();
+    let [rows, columns] = patch_embed.image;
+    let channels = patch_embed.proj.weight.lazy_shape().dims::<4>()[1];
+    let mut shape = ledger.part("patch_embed", patch_embed, vec![channels, rows, columns]);
+    for (i, block) in blocks.iter().enumerate() {
+        shape = ledger.part(format!("blocks.{i}"), block, shape);
+    }
+    ledger
+}
+
+/// With these limits no count of costs overflows.
+const MOST_TOKENS: usize = 1 << 16;
+const LARGEST: usize = 1 << 16;
+const DEEPEST: usize = 1 << 10;
+
+/// Refuses sizes that nothing can be built with.
+pub(crate) fn check_size(field: &'static str, value: usize) -> Result<(), Error> {
+    check_range(field, value, LARGEST)
+}
+
+/// The same for the number of blocks.
+pub(crate) fn check_depth(depth: usize) -> Result<(), Error> {
+    check_range("depth", depth, DEEPEST)
+}
+
+fn check_range(field: &'static str, value: usize, most: usize) -> Result<(), Error> {
+    if (1..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Error::config(field, format!("must be from 1 to {most}, got {value}")))
+    }
+}
+
+/// A table of tokens or positions `[1, N, D]`, with the start of transformers.
+pub(crate) fn small_table(tokens: usize, dim: usize, device: &Device) -> Param<Tensor<3>> {
+    Initializer::Normal { mean: 0.0, std: 0.02 }.init([1, tokens, dim], device)
+}
+
+/// A learned token `[1, 1, D]` before those of every image: `[B, N, D] -> [B, 1 + N, D]`.
+pub(crate) fn prepend(token: &Param<Tensor<3>>, tokens: Tensor<3>) -> Tensor<3> {
+    let [batch, _, dim] = tokens.dims();
+    Tensor::cat(vec![token.val().expand([batch, 1, dim]), tokens], 1)
+}
+
+#[cfg(test)]
+mod tests;

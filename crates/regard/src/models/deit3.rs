@@ -1,0 +1,196 @@
+//! DeiT III: the plain Vision Transformer with a better recipe, scaled residuals and positions for patches alone.
+//! Touvron et al. 2022, "DeiT III: Revenge of the ViT", arXiv:2204.07118.
+//!
+//! Against ViT: a `LayerScale` on every residual branch, and a class token that joins after positions were added, so
+//! that it has none.
+//!
+//! Differences from facebookresearch/deit (`models_v2.py`): scales are called `ls1.gamma` and `ls2.gamma` as in timm,
+//! where the source has `gamma_1` and `gamma_2`; stochastic depth belongs to training.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::Preset;
+use crate::cost::{Costed, Ledger, Work, size};
+use crate::data::Preprocess;
+use crate::layers::{
+    EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
+    ledger_of_patches, prepend, small_table,
+};
+use crate::{Error, Pass};
+
+/// A DeiT III in the words of the paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deit3Config {
+    /// Rows and columns of the image.
+    pub image: [usize; 2],
+    /// Side of a patch.
+    pub patch: usize,
+    pub channels: usize,
+    pub classes: usize,
+    /// Width of a token, `D`.
+    pub dim: usize,
+    /// Number of blocks.
+    pub depth: usize,
+    pub heads: usize,
+    /// Width between the two layers of an MLP.
+    pub mlp_dim: usize,
+    /// Where the scales of the residual branches start.
+    pub layer_scale: f64,
+    /// Added to the variance in norms.
+    pub epsilon: f64,
+}
+
+impl Deit3Config {
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.patches().validate()?;
+        self.block().validate()?;
+        check_depth(self.depth)?;
+        check_size("classes", self.classes)
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<Deit3, Error> {
+        self.validate()?;
+        let [rows, columns] = self.grid();
+        Ok(Deit3 {
+            cls_token: small_table(1, self.dim, device),
+            pos_embed: small_table(rows * columns, self.dim, device),
+            patch_embed: self.patches().init(device)?,
+            blocks: (0..self.depth).map(|_| self.block().init(device)).collect::<Result<_, _>>()?,
+            norm: LayerNorm::new(self.dim, self.epsilon, device),
+            head: Linear::small(self.dim, self.classes, device),
+        })
+    }
+
+    /// Rows and columns of patches.
+    #[must_use]
+    pub const fn grid(&self) -> [usize; 2] {
+        self.patches().grid()
+    }
+
+    /// Tokens before those of the patches, in the sequence; the table of positions has none of them.
+    #[must_use]
+    pub const fn prefix(&self) -> usize {
+        1
+    }
+
+    const fn patches(&self) -> PatchEmbedConfig {
+        PatchEmbedConfig { image: self.image, patch: self.patch, channels: self.channels, dim: self.dim }
+    }
+
+    const fn block(&self) -> EncoderBlockConfig {
+        let Self { dim, heads, mlp_dim, epsilon, layer_scale, .. } = *self;
+        EncoderBlockConfig { dim, heads, mlp_dim, epsilon, layer_scale: Some(layer_scale) }
+    }
+}
+
+/// The model; made by [`Deit3Config::init`].
+#[derive(Module, Debug)]
+pub struct Deit3 {
+    /// `[1, 1, D]`
+    pub cls_token: Param<Tensor<3>>,
+    /// `[1, N, D]`, for patches alone.
+    pub pos_embed: Param<Tensor<3>>,
+    pub patch_embed: PatchEmbed,
+    pub blocks: Vec<EncoderBlock>,
+    pub norm: LayerNorm,
+    pub head: Linear,
+}
+
+impl Deit3 {
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// Records `blocks.i.attn.weights` `[B, A, N, N]`, the tokens after each block `blocks.i`, and `norm` `[B, N, D]`.
+    ///
+    /// # Panics
+    /// When the images have another size or number of channels than the config says.
+    pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+        let patches = self.patch_embed.forward(images) + self.pos_embed.val();
+        let mut x = prepend(&self.cls_token, patches);
+        for (i, block) in self.blocks.iter().enumerate() {
+            let name = format!("blocks.{i}");
+            x = pass.within(&name, |pass| block.forward(x, pass));
+            pass.record(&name, &x);
+        }
+        x = self.norm.forward(x);
+        pass.record("norm", &x);
+        self.head.forward(x.narrow(1, 0, 1).squeeze_dim::<2>(1))
+    }
+
+    /// Costs as comparison tables count them: patches alone, no class token and no head.
+    #[must_use]
+    pub fn ledger_of_patches(&self) -> Ledger {
+        ledger_of_patches(&self.patch_embed, &self.blocks)
+    }
+}
+
+impl Costed for Deit3 {
+    fn cost(&self, picture: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let mut shape = ledger.part("patch_embed", &self.patch_embed, picture);
+        let elements = shape.iter().product();
+        let add = Work::Add { elements: elements as u64 };
+        ledger.within("pos_embed", |ledger| ledger.line(size(&self.pos_embed), add, elements));
+        ledger.within("cls_token", |ledger| ledger.line(size(&self.cls_token), Work::Table, 0));
+        shape[0] += 1;
+        for (i, block) in self.blocks.iter().enumerate() {
+            shape = ledger.part(format!("blocks.{i}"), block, shape);
+        }
+        ledger.part("norm", &self.norm, shape);
+        ledger.within("head", |ledger| self.head.cost_as_head(ledger))
+    }
+}
+
+/// | | patch | depth | D | heads | parameters (paper) |
+/// |---|---|---|---|---|---|
+/// | S | 16 | 12 | 384 | 6 | 22.0 M |
+/// | B | 16 | 12 | 768 | 12 | 86.6 M |
+/// | L | 16 | 24 | 1024 | 16 | 304.4 M |
+/// | H | 14 | 32 | 1280 | 16 | 632.1 M |
+impl Deit3Config {
+    const fn new(image: usize, [patch, depth, dim, heads]: [usize; 4]) -> Self {
+        let (image, mlp_dim) = ([image; 2], 4 * dim);
+        let (layer_scale, epsilon) = (1e-4, 1e-6);
+        Self { image, patch, channels: 3, classes: 1000, dim, depth, heads, mlp_dim, layer_scale, epsilon }
+    }
+
+    #[must_use]
+    pub const fn small(image: usize) -> Self {
+        Self::new(image, [16, 12, 384, 6])
+    }
+
+    #[must_use]
+    pub const fn base(image: usize) -> Self {
+        Self::new(image, [16, 12, 768, 12])
+    }
+
+    #[must_use]
+    pub const fn large(image: usize) -> Self {
+        Self::new(image, [16, 24, 1024, 16])
+    }
+
+    #[must_use]
+    pub const fn huge(image: usize) -> Self {
+        Self::new(image, [14, 32, 1280, 16])
+    }
+}
+
+const fn preset(name: &'static str, config: fn() -> Deit3Config) -> Preset<Deit3Config> {
+    Preset { name, paper: "arXiv:2204.07118", preprocess: Preprocess::WHOLE, config }
+}
+
+/// Parameters and multiply-adds of each, counted from the model, are in the tests.
+pub const PRESETS: &[Preset<Deit3Config>] = &[
+    preset("deit3-small", || Deit3Config::small(224)),
+    preset("deit3-base", || Deit3Config::base(224)),
+    preset("deit3-large", || Deit3Config::large(224)),
+    preset("deit3-huge", || Deit3Config::huge(224)),
+];
+
+#[cfg(test)]
+mod tests;
