@@ -1,12 +1,15 @@
 //! What tests share: parity fixtures, seeded tensors, comparisons, finite differences.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
 pub use regard_kernels::naive::noise;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::device;
+/// Tests of models fill checkpoints in, though weights are a later stage.
+pub use crate::weights;
 
 /// One folder of `fixtures/`.
 pub struct Fixture {
@@ -170,4 +173,34 @@ pub fn assert_gradients_are_differences<const D: usize>(
             assert!(error < 5e-3, "`{name}`[{index}]: gradient {}, finite difference {slope}", grad[index]);
         }
     }
+}
+
+/// The parameters, by path, that a backward pass left without a gradient, or with one that is zero or not finite.
+pub fn unreached(module: &impl Module, gradients: &Gradients) -> Vec<String> {
+    struct Visitor<'a> {
+        gradients: &'a Gradients,
+        path: Vec<String>,
+        unreached: Vec<String>,
+    }
+    impl ModuleVisitor for Visitor<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.path.push(name.into());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+            let tensor = parameter.val();
+            // running statistics want none
+            if tensor.is_require_grad() {
+                let sum = tensor.grad(self.gradients).map_or(0.0, |gradient| gradient.abs().sum().into_scalar::<f32>());
+                if !(sum > 0.0 && sum.is_finite()) {
+                    self.unreached.push(self.path.join("."));
+                }
+            }
+        }
+    }
+    let mut visitor = Visitor { gradients, path: Vec::new(), unreached: Vec::new() };
+    module.visit(&mut visitor);
+    visitor.unreached
 }

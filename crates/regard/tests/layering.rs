@@ -11,6 +11,7 @@ const STAGES: &[(&str, usize)] = &[
     ("fused", 0),
     ("device", 0),
     ("error", 0),
+    ("cost", 0),
     ("data", 1),
     ("attention", 2),
     ("layers", 3),
