@@ -12,11 +12,13 @@
 //! `C` channels · `T` frames · `H`×`W` rows×columns · `k` side of a window.
 #![forbid(unsafe_code)]
 
+pub mod analyse;
 pub mod attention;
 pub mod cost;
 pub mod data;
 pub mod device;
 pub mod error;
+pub mod evaluate;
 pub mod function;
 mod fused;
 pub mod layers;

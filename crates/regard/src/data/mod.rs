@@ -1,5 +1,6 @@
 //! From bytes to tensors.
 
+pub mod labels;
 mod preprocess;
 
 pub use preprocess::{Filter, Preprocess};

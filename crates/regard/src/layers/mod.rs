@@ -1,12 +1,14 @@
 //! Parts with parameters that models share.
 
 mod encoder;
+mod convolution;
 mod linear;
 mod local;
 mod non_local;
 mod norm;
 mod pointwise;
 mod position;
+mod residual;
 mod san;
 mod stem;
 
@@ -14,6 +16,7 @@ pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
 };
 pub(crate) use encoder::{check_depth, check_size, prepend, small_table};
+pub use convolution::{ConvNorm, GlobalAverage, square};
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
@@ -21,5 +24,6 @@ pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};
 pub use norm::LayerNorm;
 pub use pointwise::Pointwise;
 pub use position::{LearnedPosition, LearnedPositionConfig};
+pub use residual::{Residual, ResidualBlock, ResidualBody, ResidualStem};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
 pub use stem::{AttentionStem, AttentionStemConfig};

@@ -17,6 +17,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::attention::{Affinity, Attended, NonLocalOptions, non_local};
+use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass};
 
 /// A non-local block in the words of the paper.
@@ -199,6 +200,76 @@ impl NonLocal {
         let change = self.norm.forward(self.output.forward(attended.out).swap_dims(1, 2));
         Attended { out: features + change.reshape(shape), weights: attended.weights }
     }
+}
+
+impl Costed for NonLocal {
+    /// Counted with the weights formed: the dot product may be regrouped to cost less when nobody listens.
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let config = &self.config;
+        let (before, inner) = (config.pool_order == PoolOrder::BeforeConv, config.inner());
+        let queries = shape[1..].iter().product::<usize>();
+        let (keys, window) = if config.sub_sample { pooled(&shape[1..]) } else { (queries, 1) };
+        let pool = |name: &str, channels: usize, ledger: &mut Ledger| {
+            if config.sub_sample {
+                let (inputs, outputs) = ((channels * queries) as u64, (channels * keys) as u64);
+                let work = Work::Pool { inputs, outputs, window: window as u64 };
+                ledger.within(name, |ledger| ledger.line(0, work, channels * keys));
+            }
+        };
+        let width = if self.theta.is_some() { inner } else { config.channels };
+        let embedded = if before { keys } else { queries };
+        if before {
+            pool("pool", config.channels, ledger);
+        }
+        if let (Some(theta), Some(phi)) = (&self.theta, &self.phi) {
+            pointwise_cost("theta", theta, queries, ledger);
+            pointwise_cost("phi", phi, embedded, ledger);
+        }
+        pointwise_cost("g", &self.g, embedded, ledger);
+        if !before {
+            pool("phi.pool", width, ledger);
+            pool("g.pool", inner, ledger);
+        }
+        let pairs = queries * keys;
+        if let Some(weight) = &self.concatenation {
+            // w_f . [theta, phi] is a number for each query and one for each key
+            let work = Work::Linear { positions: (queries + keys) as u64, macs: inner as u64, outputs: 1, bias: false };
+            ledger.within("concatenation", |ledger| ledger.line(size(weight), work, pairs));
+            ledger.each("relu", &[pairs], |elements| Work::Activation { elements });
+        } else {
+            let work = Work::Product { macs: (pairs * width) as u64 };
+            ledger.within("affinity", |ledger| ledger.line(0, work, pairs));
+        }
+        if matches!(config.affinity, Affinity::Gaussian | Affinity::EmbeddedGaussian) {
+            ledger.each("softmax", &[pairs], |elements| Work::Softmax { elements });
+        }
+        let work = Work::Product { macs: (pairs * inner) as u64 };
+        ledger.within("sum", |ledger| ledger.line(0, work, queries * inner));
+        pointwise_cost("output", &self.output, queries, ledger);
+        let shape = ledger.part("norm", &self.norm, shape);
+        ledger.each("add", &shape, |elements| Work::Add { elements });
+        shape
+    }
+}
+
+fn pointwise_cost(name: &str, map: &Linear, positions: usize, ledger: &mut Ledger) {
+    let [inputs, outputs] = map.weight.lazy_shape().dims();
+    let work = Work::Linear {
+        positions: positions as u64,
+        macs: (inputs * outputs) as u64,
+        outputs: outputs as u64,
+        bias: map.bias.is_some(),
+    };
+    let parameters = size(&map.weight) + map.bias.as_ref().map_or(0, size);
+    ledger.within(name, |ledger| ledger.line(parameters, work, positions * outputs));
+}
+
+/// Positions that [`pool`] leaves, and positions of one window.
+fn pooled(places: &[usize]) -> (usize, usize) {
+    let space = &places[usize::from(places.len() == 3)..];
+    let window = space.iter().map(|size| size.min(&2)).product();
+    let left = space.iter().map(|size| size / size.min(&2)).product::<usize>();
+    (left * places.iter().product::<usize>() / space.iter().product::<usize>(), window)
 }
 
 /// Max pooling by 2 over space: `[B, C, T*H*W] -> [B, C, T*(H/2)*(W/2)]`; a line is pooled along itself.

@@ -1,5 +1,10 @@
+use super::non_local_resnet::{NonLocalResNetConfig, Placement};
+use super::resnet::ResNetConfig;
 use super::*;
+use crate::attention::Affinity;
 use crate::cost::Convention;
+use crate::device;
+use crate::testing::{assert_close, random, weights};
 use std::collections::BTreeSet;
 
 #[test]
@@ -16,8 +21,8 @@ fn names_are_unique_and_every_preset_can_be_counted_without_making_a_parameter()
 #[test]
 fn the_ledger_counts_exactly_the_parameters_of_the_model() {
     for preset in presets() {
-        let model = preset.config.init(&crate::device::cpu()).unwrap();
-        let parameters: usize = crate::weights::shapes(&model)
+        let model = preset.config.init(&device::cpu()).unwrap();
+        let parameters: usize = weights::shapes(&model)
             .iter()
             .filter(|(name, _)| !name.ends_with("running_mean") && !name.ends_with("running_var"))
             .map(|(_, shape)| shape.iter().product::<usize>())
@@ -29,8 +34,8 @@ fn the_ledger_counts_exactly_the_parameters_of_the_model() {
 #[test]
 fn names_in_the_ledger_are_paths_of_parameters() {
     for preset in presets() {
-        let model = preset.config.init(&crate::device::cpu()).unwrap();
-        let shapes = crate::weights::shapes(&model);
+        let model = preset.config.init(&device::cpu()).unwrap();
+        let shapes = weights::shapes(&model);
         for line in preset.ledger().unwrap().lines().iter().filter(|line| line.parameters > 0) {
             let below = format!("{}.", line.name);
             let known = shapes.keys().any(|name| *name == line.name || name.starts_with(&below));
@@ -60,7 +65,7 @@ fn any_preset_takes_another_number_of_classes() {
     for preset in presets() {
         let config = preset.config.with("classes", serde_json::json!(7)).unwrap();
         let mut ledger = Ledger::default();
-        let model = config.init(&crate::device::cpu()).unwrap();
+        let model = config.init(&device::cpu()).unwrap();
         let [height, width] = config.image();
         assert_eq!(model.cost(vec![config.channels(), height, width], &mut ledger), [7], "{}", preset.name);
     }
@@ -74,4 +79,22 @@ fn an_unknown_name_or_field_tells_the_nearest() {
     assert!(error.contains("`deph`") && error.contains("`depth`"), "{error}");
     let error = ModelConfig::from_toml("model = \"vit\"\ndeph = 3").unwrap_err().to_string();
     assert!(error.contains("deph"), "{error}");
+}
+
+#[test]
+fn a_fresh_non_local_resnet_gives_the_logits_of_the_resnet_with_its_weights() {
+    for affinity in [Affinity::Gaussian, Affinity::EmbeddedGaussian, Affinity::DotProduct, Affinity::Concatenation] {
+        for placement in [Placement::BeforeLast, Placement::EverySecond, Placement::Every] {
+            let scale = false;
+            let config = NonLocalResNetConfig { affinity, placement, scale, ..NonLocalResNetConfig::nano() };
+            let model = config.init(&device::cpu()).unwrap();
+            let mut tensors = weights::tensors(&model);
+            tensors.retain(|name, _| !name.starts_with("non_local."));
+            let resnet = ResNetConfig::nano().init(&device::cpu()).unwrap();
+            let resnet = weights::fill(resnet, &tensors).unwrap();
+            let images = random([2, 3, 20, 24], 1);
+            let expected = resnet.forward(images.clone(), &mut Pass::silent());
+            assert_close(&model.forward(images, &mut Pass::silent()), &expected, 0.0);
+        }
+    }
 }

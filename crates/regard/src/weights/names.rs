@@ -1,7 +1,8 @@
 //! The names of a module's tensors, and putting tensors under names into a module.
 //!
 //! A name is the dotted path of the fields, as PyTorch would have it: a batch norm's `gamma` and `beta` are called
-//! `weight` and `bias`, and the variant of an enum has no part in it.
+//! `weight` and `bias`, and the variant of an enum has no part in it. A list whose field ends with `_` stands for
+//! fields that are numbered from one: the elements of `layer_` are `layer1`, `layer2`.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
@@ -63,13 +64,23 @@ impl Path {
     }
 
     fn name(&self) -> String {
-        let parts = self.parts.iter().zip(&self.containers).filter(|(_, container)| !container.starts_with("Enum:"));
-        let parts = parts.map(|(part, container)| match (container.as_str(), part.as_str()) {
-            (container, "gamma") if container.ends_with("BatchNorm") => "weight",
-            (container, "beta") if container.ends_with("BatchNorm") => "bias",
-            (_, part) => part,
-        });
-        parts.collect::<Vec<_>>().join(".")
+        let mut name = String::new();
+        for (part, container) in self.parts.iter().zip(&self.containers) {
+            let part = match (container.as_str(), part.as_str()) {
+                (container, _) if container.starts_with("Enum:") => continue,
+                (container, "gamma") if container.ends_with("BatchNorm") => "weight",
+                (container, "beta") if container.ends_with("BatchNorm") => "bias",
+                (_, part) => part,
+            };
+            if let (true, Ok(index)) = (name.ends_with('_'), part.parse::<usize>()) {
+                name.pop();
+                name += &(index + 1).to_string();
+            } else {
+                let dot = if name.is_empty() { "" } else { "." };
+                name = name + dot + part;
+            }
+        }
+        name
     }
 }
 
@@ -173,6 +184,18 @@ mod tests {
         assert!(names.contains(&"gamma.norm1.weight".to_string()), "{names:?}");
         assert!(names.contains(&"gamma.norm1.running_mean".to_string()), "{names:?}");
         assert!(names.contains(&"beta.weight".to_string()), "{names:?}");
+    }
+
+    #[test]
+    fn a_list_with_an_underscore_is_numbered_from_one() {
+        let mut path = Path::default();
+        for (part, container) in
+            [("s_", "Struct:Net"), ("0", "Vec"), ("b_", "Struct:Stage"), ("11", "Vec"), ("2", "Vec")]
+        {
+            path.enter(part, container);
+        }
+        path.enter("gamma", "Struct:BatchNorm");
+        assert_eq!(path.name(), "s1.b12.2.weight");
     }
 
     #[test]

@@ -370,3 +370,43 @@ fn features_of_other_channels_are_refused_by_name() {
 fn features_of_another_rank_are_refused_by_name() {
     noisy(&NonLocalConfig::new(4, 2), &device::cpu()).forward(random([1, 4, 2, 2, 2], 1), &mut Pass::silent());
 }
+
+fn block_cost(config: &NonLocalConfig, places: &[usize]) -> Ledger {
+    let mut ledger = Ledger::default();
+    let shape = [&[config.channels], places].concat();
+    assert_eq!(config.init(&device::cpu()).unwrap().cost(shape.clone(), &mut ledger), shape);
+    ledger
+}
+
+#[test]
+fn five_blocks_in_a_video_network_cost_what_the_released_code_costs() {
+    // 8 frames of 224 x 224 are 4 in res3 and res4
+    let five = |sub_sample, pool_order| {
+        let config = |channels| NonLocalConfig { sub_sample, pool_order, ..NonLocalConfig::new(channels, 3) };
+        let (res3, res4) = (block_cost(&config(512), &[4, 28, 28]), block_cost(&config(1024), &[4, 14, 14]));
+        let sum = |count: fn(&Ledger) -> u64| (2 * count(&res3) + 3 * count(&res4)) as f64;
+        let macs = sum(|ledger| ledger.total(crate::cost::Convention::MultiplyAdds)) / 1e9;
+        (sum(Ledger::parameters) / 1e6, (macs * 100.0).round() / 100.0)
+    };
+    let (parameters, macs) = five(true, PoolOrder::BeforeConv);
+    assert!((parameters - (31.69 - 24.33)).abs() < 0.01, "{parameters}");
+    assert_eq!(macs, 8.13);
+    assert_eq!(five(false, PoolOrder::AfterConv).1, 20.18);
+}
+
+#[test]
+fn costs_have_the_keys_of_the_pass() {
+    for affinity in affinities() {
+        for places in [[5, 6], [1, 4], [3, 3]] {
+            let config = NonLocalConfig { affinity, sub_sample: true, ..NonLocalConfig::new(4, 2) };
+            let features = random([1, 4, places[0], places[1]], 1);
+            let weights = noisy(&config, &device::cpu()).forward(features, &mut Pass::recording()).weights.unwrap();
+            let ledger = block_cost(&config, &places);
+            let sum = ledger.lines().iter().find(|line| line.name == "sum").unwrap();
+            let pairs = weights.dims().iter().product::<usize>() as u64;
+            assert_eq!(sum.work, Work::Product { macs: pairs * 2 }, "{affinity:?} {places:?}");
+            let parameters = config.init(&device::cpu()).unwrap().num_params() as u64 - 2 * 4;
+            assert_eq!(ledger.parameters(), parameters, "{affinity:?}: all but the running statistics");
+        }
+    }
+}

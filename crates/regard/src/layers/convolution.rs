@@ -1,0 +1,120 @@
+//! Parts of convolutional networks around Burn's own: square convolutions, convolution with norm, global average.
+
+use burn::module::{Initializer, Module};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::MaxPool2d;
+use burn::nn::{BatchNorm, PaddingConfig2d};
+use burn::tensor::Tensor;
+
+use crate::cost::{Costed, Ledger, Work};
+
+/// A `kernel` x `kernel` convolution without bias, padded by `kernel / 2`: at stride 1 it keeps a map's size.
+///
+/// It starts normal with deviation `sqrt(2 / fan_out)`, as residual networks do.
+pub fn square(channels: [usize; 2], kernel: usize) -> Conv2dConfig {
+    let side = kernel / 2;
+    Conv2dConfig::new(channels, [kernel, kernel])
+        .with_padding(PaddingConfig2d::Explicit(side, side, side, side))
+        .with_bias(false)
+        .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
+}
+
+/// A convolution and the norm of what it gives.
+#[derive(Module, Debug)]
+pub struct ConvNorm {
+    pub conv: Conv2d,
+    pub bn: BatchNorm,
+}
+
+impl ConvNorm {
+    /// `[B, in, H, W] -> [B, out, H', W']`
+    pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
+        self.bn.forward(self.conv.forward(map))
+    }
+}
+
+impl Costed for ConvNorm {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let shape = ledger.part("conv", &self.conv, shape);
+        ledger.part("bn", &self.bn, shape)
+    }
+}
+
+/// The mean of every channel.
+#[derive(Clone, Copy, Debug)]
+pub struct GlobalAverage;
+
+impl GlobalAverage {
+    /// `[B, C, H, W] -> [B, C]`
+    pub fn forward(self, map: Tensor<4>) -> Tensor<2> {
+        map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2)
+    }
+}
+
+impl Costed for GlobalAverage {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let [channels, height, width] = shape[..] else { panic!("global average: {shape:?} is not [C, H, W]") };
+        let window = (height * width) as u64;
+        ledger.line(0, Work::Pool { inputs: channels as u64 * window, outputs: channels as u64, window }, channels);
+        vec![channels]
+    }
+}
+
+impl Costed for MaxPool2d {
+    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        let padding = match self.padding {
+            PaddingConfig2d::Valid => [0, 0],
+            PaddingConfig2d::Explicit(top, left, bottom, right) => [top + bottom, left + right],
+            PaddingConfig2d::Same => panic!("max pool: costs need an explicit padding"),
+        };
+        let size = |axis: usize| (shape[axis + 1] + padding[axis] - self.kernel_size[axis]) / self.stride[axis] + 1;
+        let out = vec![shape[0], size(0), size(1)];
+        let outputs = out.iter().product::<usize>();
+        let work = Work::Pool {
+            inputs: shape.iter().product::<usize>() as u64,
+            outputs: outputs as u64,
+            window: self.kernel_size.iter().product::<usize>() as u64,
+        };
+        ledger.line(0, work, outputs);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::testing::{assert_close, random};
+    use burn::nn::pool::MaxPool2dConfig;
+
+    #[test]
+    fn a_square_convolution_keeps_the_size_of_a_map() {
+        for kernel in [1, 3, 5, 7] {
+            let convolution = square([2, 4], kernel).init(&device::cpu());
+            assert_eq!(convolution.forward(random([1, 2, 6, 9], 1)).dims(), [1, 4, 6, 9], "{kernel}");
+        }
+    }
+
+    #[test]
+    fn the_global_average_is_the_mean_of_each_channel() {
+        let map = random([2, 3, 4, 5], 1);
+        let expected = map.clone().slice([1..2, 2..3]).mean().reshape([1, 1]);
+        assert_close(&GlobalAverage.forward(map).slice([1..2, 2..3]), &expected, 1e-6);
+    }
+
+    #[test]
+    fn costs_have_the_shapes_of_the_pass() {
+        let pool =
+            MaxPool2dConfig::new([3, 3]).with_strides([2, 2]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
+        let convolution = square([2, 4], 3).with_stride([2, 2]).init(&device::cpu());
+        for [rows, columns] in [[1, 1], [7, 8], [8, 7], [2, 9]] {
+            let image = random([1, 2, rows, columns], 1);
+            let shape = vec![2, rows, columns];
+            let mut ledger = Ledger::default();
+            let pooled = pool.init().forward(image.clone()).dims();
+            assert_eq!(ledger.part("pool", &pool.init(), shape.clone()), pooled[1..], "{rows} x {columns}");
+            let convolved = convolution.forward(image).dims();
+            assert_eq!(ledger.part("conv", &convolution, shape), convolved[1..], "{rows} x {columns}");
+        }
+    }
+}
