@@ -307,7 +307,7 @@ impl Costed for LayerScale {
 
 /// The costs of the patches alone: no class token, no final norm, no head.
 ///
-/// This is how the comparison tables of ViT and DeiT count: 4.6, 17.5, 55.4 and 190.7 G multiply-adds.
+/// This is how tables that compare ViT and DeiT count: 4.6, 17.5, 55.4 and 190.7 G multiply-adds.
 #[must_use]
 pub fn ledger_of_patches(patch_embed: &PatchEmbed, blocks: &[EncoderBlock]) -> Ledger {
     let mut ledger = Ledger::default();

@@ -146,12 +146,12 @@ impl Costed for Deit3 {
     }
 }
 
-/// | | patch | depth | D | heads | parameters (paper) |
+/// | | patch | depth | D | heads | parameters (counted) |
 /// |---|---|---|---|---|---|
-/// | S | 16 | 12 | 384 | 6 | 22.0 M |
-/// | B | 16 | 12 | 768 | 12 | 86.6 M |
-/// | L | 16 | 24 | 1024 | 16 | 304.4 M |
-/// | H | 14 | 32 | 1280 | 16 | 632.1 M |
+/// | S | 16 | 12 | 384 | 6 | 22.06 M |
+/// | B | 16 | 12 | 768 | 12 | 86.59 M |
+/// | L | 16 | 24 | 1024 | 16 | 304.37 M |
+/// | H | 14 | 32 | 1280 | 16 | 632.13 M |
 impl Deit3Config {
     const fn new(image: usize, [patch, depth, dim, heads]: [usize; 4]) -> Self {
         let (image, mlp_dim) = ([image; 2], 4 * dim);

@@ -187,7 +187,7 @@ impl Costed for Vit {
 
 /// | | depth | D | MLP | heads | source |
 /// |---|---|---|---|---|---|
-/// | Ti | 12 | 192 | 768 | 3 | Steiner et al. 2021, Table 2 |
+/// | Ti | 12 | 192 | 768 | 3 | Steiner et al. 2021, arXiv:2106.10270 |
 /// | S | 12 | 384 | 1536 | 6 | same |
 /// | B | 12 | 768 | 3072 | 12 | Dosovitskiy et al. 2020, Table 1: 86 M parameters |
 /// | L | 24 | 1024 | 4096 | 16 | same: 307 M, which is L/32 |

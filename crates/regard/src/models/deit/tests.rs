@@ -80,7 +80,7 @@ fn a_model_that_is_not_distilled_has_one_head() {
     assert_eq!(logits.class.dims(), [2, 10]);
 }
 
-/// Exact parameters, and giga multiply-adds of patches alone as the paper's table counts them.
+/// Exact parameters, and giga multiply-adds of patches alone as comparison tables count them.
 const PUBLISHED: &[(&str, u64, Option<&str>)] = &[
     ("deit-tiny", 5_717_416, None),
     ("deit-small", 22_050_664, Some("4.574")),
