@@ -113,7 +113,8 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 /// Every picture and its class.
 fn samples(folder: &Path, names: &[String]) -> Result<Vec<(PathBuf, usize)>, Failure> {
     let manifest = folder.join("labels.csv");
-    let samples = if manifest.is_file() { from_manifest(folder, &manifest, names)? } else { from_folders(folder, names)? };
+    let samples =
+        if manifest.is_file() { from_manifest(folder, &manifest, names)? } else { from_folders(folder, names)? };
     if samples.is_empty() {
         return Err(Failure::input(
             format!("no pictures in `{}`", folder.display()),

@@ -80,7 +80,11 @@ fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
     if json {
         return print_json(&entries, out);
     }
-    writeln!(out, "{:<28}{:<17}{:<18}{:>9}{:>14}{:>16}", "model", "family", "paper", "image", "parameters", "multiply-adds")?;
+    writeln!(
+        out,
+        "{:<28}{:<17}{:<18}{:>9}{:>14}{:>16}",
+        "model", "family", "paper", "image", "parameters", "multiply-adds"
+    )?;
     for Entry { name, family, paper, image, parameters, multiply_adds } in entries {
         let image = format!("{}x{}", image[0], image[1]);
         writeln!(out, "{name:<28}{family:<17}{paper:<18}{image:>9}{parameters:>14}{:>16}", short(multiply_adds))?;

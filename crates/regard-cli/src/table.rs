@@ -48,7 +48,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         }
     }
     let cells = rows.iter().flat_map(|row| [Some(row.parameters), row.flops]).flatten();
-    let (agree, all) = cells.fold((0, 0), |(agree, all), cell| (agree + usize::from(cell.verdict == Verdict::Agrees), all + 1));
+    let (agree, all) =
+        cells.fold((0, 0), |(agree, all), cell| (agree + usize::from(cell.verdict == Verdict::Agrees), all + 1));
     writeln!(out, "\n{agree} of {all} cells agree as printed")?;
     Ok(())
 }

@@ -236,7 +236,11 @@ fn vit() -> Result<Vec<Row>, Error> {
         with_flops(parameters("DeiT-S", "deit-small", 22.0, "")?, "vit-small-patch16-224", 4.6)?,
         with_flops(parameters("DeiT-B", "deit-base", 86.0, CUT)?, "vit-base-patch16-224", 17.5)?,
         with_flops(parameters("ViT-B/16 at 384", "vit-base-patch16-384", 86.0, CUT)?, "vit-base-patch16-384", 55.4)?,
-        with_flops(parameters("ViT-L/16 at 384", "vit-large-patch16-384", 307.0, LARGE)?, "vit-large-patch16-384", 190.7)?,
+        with_flops(
+            parameters("ViT-L/16 at 384", "vit-large-patch16-384", 307.0, LARGE)?,
+            "vit-large-patch16-384",
+            190.7,
+        )?,
         parameters("ViT-L/32", "vit-large-patch32-224", 307.0, "")?,
         parameters("ViT-H/14", "vit-huge-patch14-224", 632.0, "")?,
     ])

@@ -64,14 +64,6 @@ impl Linear {
         ledger.line(size(&self.weight) + self.bias.as_ref().map_or(0, size), work, outputs);
         vec![outputs]
     }
-
-    /// Writes the cost of this map as the last layer of a classifier, gives the output's shape.
-    pub fn cost_as_head(&self, ledger: &mut Ledger) -> Vec<usize> {
-        let [outputs, inputs] = self.weight.lazy_shape().dims();
-        let work = Work::Head { macs: (inputs * outputs) as u64, outputs: outputs as u64 };
-        ledger.line(size(&self.weight) + self.bias.as_ref().map_or(0, size), work, outputs);
-        vec![outputs]
-    }
 }
 
 fn uniform() -> Initializer {

@@ -1,7 +1,7 @@
 //! Parts with parameters that models share.
 
-mod encoder;
 mod convolution;
+mod encoder;
 mod linear;
 mod local;
 mod non_local;
@@ -12,11 +12,11 @@ mod residual;
 mod san;
 mod stem;
 
+pub use convolution::{ConvNorm, GlobalAverage, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
 };
 pub(crate) use encoder::{check_depth, check_size, prepend, small_table};
-pub use convolution::{ConvNorm, GlobalAverage, square};
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};

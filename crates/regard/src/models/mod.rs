@@ -179,7 +179,8 @@ impl ModelConfig {
     /// # Errors
     /// When it is not TOML, or a field is unknown, missing or does not fit.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| Error::Field { field: "model".into(), reason: error.message().to_string() })
+        toml::from_str(text)
+            .map_err(|error| Error::Field { field: "model".into(), reason: error.message().to_string() })
     }
 }
 
@@ -191,10 +192,7 @@ pub fn preset(name: &str) -> Result<AnyPreset, Error> {
     let presets = presets();
     let known: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
     let reason = unknown(name, &known);
-    presets
-        .into_iter()
-        .find(|preset| preset.name == name)
-        .ok_or_else(|| Error::Field { field: name.into(), reason })
+    presets.into_iter().find(|preset| preset.name == name).ok_or_else(|| Error::Field { field: name.into(), reason })
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::cost::Convention;
 use crate::device;
-use crate::testing::{random, random_on, without_gradient, values, weights};
+use crate::testing::{random, random_on, values, weights, without_gradient};
 use burn::module::Param;
 
 const AFFINITIES: [Affinity; 4] =

@@ -1,7 +1,7 @@
 use super::*;
 use crate::cost::Convention;
 use crate::device;
-use crate::testing::{Fixture, assert_close, random, random_on, without_gradient, values, weights};
+use crate::testing::{Fixture, assert_close, random, random_on, values, weights, without_gradient};
 
 fn ledger(config: &RegNetConfig) -> Ledger {
     let [rows, columns] = config.image;
