@@ -35,7 +35,7 @@ mod tests {
         {
             for placement in [Placement::BeforeLast, Placement::EverySecond, Placement::Every] {
                 let scale = false;
-                let config = NonLocalResNetConfig { affinity, placement, scale, ..NonLocalResNetConfig::nano() };
+                let config = NonLocalResNetConfig { placement, affinity, scale, ..NonLocalResNetConfig::nano() };
                 let model = config.init(&device::cpu()).unwrap();
                 let mut tensors = weights::tensors(&model);
                 tensors.retain(|name, _| !name.starts_with("non_local."));
