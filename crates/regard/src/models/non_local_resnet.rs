@@ -66,7 +66,7 @@ pub enum Placement {
 }
 
 impl NonLocalResNetConfig {
-    /// ResNet-50 for `ImageNet`, sub-sampled and scaled as in the released code.
+    /// ResNet-50 for ImageNet, sub-sampled and scaled as in the released code.
     #[must_use]
     pub fn resnet50(placement: Placement, affinity: Affinity) -> Self {
         Self {

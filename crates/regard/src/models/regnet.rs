@@ -1,7 +1,7 @@
-//! RegNetY: block widths that follow a quantised line, grouped convolutions, channels gated by squeeze and excitation.
+//! RegNet Y: block widths that follow a quantised line, grouped convolutions, channels gated by squeeze and excitation.
 //! Radosavovic et al. 2020, "Designing Network Design Spaces", arXiv:2003.13678; gates: Hu et al., arXiv:1709.01507.
 //!
-//! The teacher of `DeiT`. A design is five numbers; depths and widths of the stages are computed from them.
+//! The teacher of DeiT. A design is five numbers; depths and widths of the stages are computed from them.
 //! Key names are timm's. The bottleneck ratio is 1, as in every `RegNetY` of the paper, and is no choice here.
 
 use burn::module::Module;
@@ -50,7 +50,7 @@ pub struct RegNetStagePlan {
 }
 
 impl RegNetConfig {
-    /// A network for `ImageNet` from depth, `w_0`, `w_a`, `w_m` and group width.
+    /// A network for ImageNet from depth, `w_0`, `w_a`, `w_m` and group width.
     #[must_use]
     pub const fn imagenet(depth: usize, initial_width: usize, line: [f64; 2], group_width: usize) -> Self {
         let [slope, multiplier] = line;
@@ -286,7 +286,7 @@ const fn preset(name: &'static str, config: fn() -> RegNetConfig) -> Preset<RegN
     Preset { name, paper: PAPER, preprocess: Preprocess::TORCHVISION, config }
 }
 
-/// The networks of the paper that `DeiT` compares with.
+/// The networks of the paper that DeiT compares with.
 pub const PRESETS: &[Preset<RegNetConfig>] = &[
     preset("regnety-4gf", || RegNetConfig::imagenet(22, 96, [31.41, 2.24], 64)),
     preset("regnety-8gf", || RegNetConfig::imagenet(17, 192, [76.82, 2.19], 56)),

@@ -54,7 +54,7 @@ fn three() -> usize {
 }
 
 impl ResNetConfig {
-    /// A network for `ImageNet`: widths 64 to 512, pictures of 224 x 224.
+    /// A network for ImageNet: widths 64 to 512, pictures of 224 x 224.
     #[must_use]
     pub fn imagenet(block: ResidualBlock, layers: [usize; 4]) -> Self {
         Self {

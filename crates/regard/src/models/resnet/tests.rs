@@ -154,7 +154,7 @@ fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
     for (name, classes, channels, side) in [("resnet-nano", 3, 1, 16), ("resnet-18", 2, 3, 64), ("resnet-26", 2, 4, 64)]
     {
-        let config = ResNetConfig { classes, channels, ..named(name) };
+        let config = ResNetConfig { channels, classes, ..named(name) };
         let model = config.init(&device).unwrap();
         let logits = model.forward(random_on([2, channels, side, side], 1, &device), &mut Pass::silent());
         let gradients = logits.powi_scalar(2).sum().backward();
