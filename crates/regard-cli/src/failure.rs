@@ -64,6 +64,13 @@ impl From<regard::Error> for Failure {
     fn from(error: regard::Error) -> Self {
         match &error {
             regard::Error::Config { .. } => Self::input(error, "`regard help` lists what each option takes"),
+            regard::Error::Field { .. } => Self::input(error, "`regard models` lists what there is"),
+            regard::Error::File { .. } => Self::input(error, "is the path right, and the file whole?"),
+            regard::Error::Fetch { .. } => Self::input(error, "without a network, give the path of a file"),
+            regard::Error::Weights { .. } => Self::input(
+                error,
+                "is it the same model? `--new-head CLASSES` replaces the head, `--set image=[H,W]` changes the size",
+            ),
             regard::Error::Device { .. } => Self::input(error, "`--device cpu` works in every build"),
             regard::Error::NotRecorded { .. } => Self::ours(error, "this is a bug, please report it"),
         }

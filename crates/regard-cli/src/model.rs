@@ -27,8 +27,8 @@ pub struct WeightsArgs {
     #[arg(long, value_name = "FILE")]
     pub weights: String,
 
-    /// Whose names the checkpoint has, where it is not recognised
-    #[arg(long, value_name = "UPSTREAM")]
+    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, torchvision, facebook, san, jax
+    #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
     pub from: Option<Upstream>,
 
     /// Give the model a fresh head for this many classes
@@ -67,20 +67,30 @@ impl WeightsArgs {
         if let Some(classes) = self.new_head {
             *config = config.with("classes", serde_json::json!(classes))?;
         }
-        let path = weights::locate(&self.weights, &mut progress())?;
-        let options = LoadOptions { from: self.from, new_head: self.new_head.is_some(), ..LoadOptions::default() };
-        Ok(weights::load(config, &path, &options, device)?)
+        let path = weights::fetch(&self.weights, &mut download_bar())?;
+        let options = LoadOptions {
+            from: self.from,
+            new_head: self.new_head,
+            grid: config.grid(),
+            ..LoadOptions::default()
+        };
+        Ok(weights::load(config.init(device)?, &path, &options)?.model)
     }
 }
 
+fn parse_upstream(name: &str) -> Result<Upstream, String> {
+    serde_json::from_value(serde_json::Value::String(name.into()))
+        .map_err(|_| "known: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax, regard".into())
+}
+
 /// A bar for downloads, on a terminal.
-fn progress() -> impl FnMut(u64, Option<u64>) {
+fn download_bar() -> impl FnMut(weights::Progress) {
     let bar = indicatif::ProgressBar::no_length();
     bar.set_style(
         indicatif::ProgressStyle::with_template("{bytes} of {total_bytes} {wide_bar} {bytes_per_sec} {eta}")
             .expect("the template is fixed"),
     );
-    move |done, total| {
+    move |weights::Progress { done, total }| {
         if let Some(total) = total {
             bar.set_length(total);
         }
@@ -90,8 +100,19 @@ fn progress() -> impl FnMut(u64, Option<u64>) {
 
 /// A picture ready for a model, `[C, H, W]`.
 pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
-    let picture = Picture::open(path)?;
-    prepare(&picture, preprocess, config.image(), config.channels())
+    let rgb = prepare(&Picture::open(path)?, preprocess, config.image());
+    match config.channels() {
+        3 => Ok(rgb),
+        // the mean of the normalised channels
+        1 => {
+            let pixels = rgb.len() / 3;
+            Ok((0..pixels).map(|i| (rgb[i] + rgb[i + pixels] + rgb[i + 2 * pixels]) / 3.0).collect())
+        }
+        other => Err(regard::Error::Field {
+            field: "channels".into(),
+            reason: format!("a picture has 3, or 1 in gray, the model takes {other}"),
+        }),
+    }
 }
 
 /// Pictures as one batch.

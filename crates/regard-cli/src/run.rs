@@ -61,5 +61,5 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
         }
     }
     out.extend(trace.into_data());
-    Ok(weights::write(&args.output, &out)?)
+    Ok(weights::write_tensors(&args.output, &out)?)
 }

@@ -11,10 +11,6 @@ pub enum Error {
     #[error("`{field}`: {reason}")]
     Field { field: String, reason: String },
 
-    /// A file cannot be used.
-    #[error("`{}`: {reason}", path.display())]
-    File { path: std::path::PathBuf, reason: String },
-
     /// A device was asked for that this build or this machine does not have.
     #[error("device `{name}`: {reason}")]
     Device { name: String, reason: String },

@@ -149,6 +149,16 @@ impl AnyPreset {
 }
 
 impl ModelConfig {
+    /// Rows and columns of patches that positions are learned for; none for models without such positions.
+    pub fn grid(&self) -> Option<[usize; 2]> {
+        match self {
+            Self::Vit(config) => Some(config.grid()),
+            Self::Deit(config) => Some(config.grid()),
+            Self::Deit3(config) => Some(config.grid()),
+            Self::Resnet(_) | Self::Regnet(_) | Self::NonLocalResnet(_) | Self::San(_) | Self::Sasa(_) => None,
+        }
+    }
+
     /// The costs for a picture of another size.
     ///
     /// # Errors
