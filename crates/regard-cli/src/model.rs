@@ -68,12 +68,8 @@ impl WeightsArgs {
             *config = config.with("classes", serde_json::json!(classes))?;
         }
         let path = weights::fetch(&self.weights, &mut download_bar())?;
-        let options = LoadOptions {
-            from: self.from,
-            new_head: self.new_head,
-            grid: config.grid(),
-            ..LoadOptions::default()
-        };
+        let options =
+            LoadOptions { from: self.from, new_head: self.new_head, grid: config.grid(), ..LoadOptions::default() };
         Ok(weights::load(config.init(device)?, &path, &options)?.model)
     }
 }

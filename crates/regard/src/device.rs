@@ -22,9 +22,17 @@ pub fn by_name(name: &str) -> Result<Device, Error> {
         "wgpu" => Ok(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
         #[cfg(feature = "cuda")]
         "cuda" => Ok(Device::cuda(0)),
-        "wgpu" | "cuda" => unavailable(&format!("this binary was built without it; build with `--features {name}`")),
+        #[cfg(not(feature = "wgpu"))]
+        "wgpu" => unavailable(&left_out(name)),
+        #[cfg(not(feature = "cuda"))]
+        "cuda" => unavailable(&left_out(name)),
         _ => unavailable("unknown; known devices are cpu, wgpu, cuda"),
     }
+}
+
+#[cfg(not(all(feature = "wgpu", feature = "cuda")))]
+fn left_out(name: &str) -> String {
+    format!("this binary was built without it; build with `--features {name}`")
 }
 
 #[cfg(test)]

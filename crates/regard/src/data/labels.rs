@@ -14,8 +14,7 @@ pub fn imagenet() -> Vec<String> {
 /// # Errors
 /// When the file cannot be read.
 pub fn read(path: &Path) -> Result<Vec<String>, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::file(path, error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
     Ok(text.lines().map(|line| line.trim().to_string()).collect())
 }
 
