@@ -32,13 +32,8 @@ enum Command {
 /// Parameters and multiply-adds of a model for one picture
 #[derive(Debug, clap::Args)]
 pub struct CostArgs {
-    /// A preset or a TOML file
-    #[arg(value_name = "NAME|FILE")]
-    model: String,
-
-    /// Change a field of the model, such as `depth=4`
-    #[arg(long = "set", value_name = "FIELD=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    model: ModelArgs,
 
     /// Side of the picture, or `ROWSxCOLUMNS`
     #[arg(long, value_name = "SIZE")]
@@ -157,14 +152,14 @@ fn activations(ledger: &Ledger) -> u64 {
 }
 
 pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let (config, _) = ModelArgs { model: args.model.clone(), set: args.set.clone() }.config()?;
+    let config = args.model.config()?;
     let image = match &args.image {
         Some(size) => parse_size(size)?,
         None => config.image(),
     };
     let ledger = config.ledger(image)?;
     let summary = Summary {
-        name: args.model.clone(),
+        name: args.model.model.clone(),
         image,
         parameters: ledger.parameters(),
         multiply_adds: ledger.total(Convention::MultiplyAdds),
