@@ -1,5 +1,7 @@
 //! What can go wrong with input from the world, each error naming the thing at fault.
 
+use std::path::Path;
+
 /// An error of the library. Wrong shapes inside a model are bugs and panic instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -15,6 +17,14 @@ pub enum Error {
     #[error("weights do not fit the model:\n  {}", problems.join("\n  "))]
     Weights { problems: Vec<String> },
 
+    /// A file that is not what it should be, or cannot be read or written.
+    #[error("{path}: {reason}")]
+    File { path: String, reason: String },
+
+    /// An address from which nothing could be fetched.
+    #[error("{address}: {reason}")]
+    Fetch { address: String, reason: String },
+
     /// A name was asked of a trace that recorded something else.
     #[error("nothing was recorded under `{name}`; recorded: {known}")]
     NotRecorded { name: String, known: String },
@@ -23,5 +33,9 @@ pub enum Error {
 impl Error {
     pub(crate) fn config(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Config { field, reason: reason.into() }
+    }
+
+    pub(crate) fn file(path: &Path, reason: impl ToString) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }
 }
