@@ -1,5 +1,8 @@
 //! From bytes to tensors.
 
+mod picture;
 mod preprocess;
+mod resample;
 
+pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess};
