@@ -14,7 +14,7 @@ pub enum Address {
     HuggingFace {
         owner: String,
         name: String,
-        /// The first of [`HUGGING_FACE_FILES`] that there is, when none.
+        /// `model.safetensors` when none, or `pytorch_model.bin` where there is no such file.
         file: Option<String>,
     },
     Web {
