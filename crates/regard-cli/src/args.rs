@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{denoise, models, operators, quickstart, table};
+use crate::{denoise, eval, models, operators, predict, quickstart, run, table};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -27,6 +27,9 @@ enum Command {
     Models(models::Args),
     Cost(models::CostArgs),
     Table(table::Args),
+    Predict(predict::Args),
+    Eval(eval::Args),
+    Run(run::Args),
 }
 
 /// A command whose arguments were checked.
@@ -67,6 +70,9 @@ impl Plan {
                 Command::Models(args) => models::run(&args, out),
                 Command::Cost(args) => models::cost(&args, out),
                 Command::Table(args) => table::run(&args, out),
+                Command::Predict(args) => predict::run(&args, &self.device, out),
+                Command::Eval(args) => eval::run(&args, &self.device, out),
+                Command::Run(args) => run::run(&args, &self.device),
                 Command::Quickstart(_) | Command::Denoise(_) => unreachable!("these became tasks of their own"),
             },
         }

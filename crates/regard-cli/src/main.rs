@@ -2,12 +2,15 @@
 
 mod args;
 mod denoise;
+mod eval;
 mod failure;
 mod files;
 mod model;
 mod models;
 mod operators;
+mod predict;
 mod quickstart;
+mod run;
 mod table;
 
 use clap::Parser as _;

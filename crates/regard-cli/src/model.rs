@@ -1,7 +1,10 @@
-//! Which model a command is about.
+//! What commands that run a model have in common: which model, which weights, which pictures.
 
-use regard::models::{self, ModelConfig};
-use std::path::Path;
+use burn::tensor::{Device, Tensor, TensorData};
+use regard::data::{Picture, Preprocess, prepare};
+use regard::models::{self, Model, ModelConfig};
+use regard::weights::{self, LoadOptions, Upstream};
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -9,7 +12,7 @@ use crate::failure::Failure;
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
     /// A preset (`regard models` lists them) or a TOML file with `model = ".."` and its fields
-    #[arg(value_name = "MODEL")]
+    #[arg(long, value_name = "NAME|FILE")]
     pub model: String,
 
     /// Change a field of the model, such as `depth=4`
@@ -17,26 +20,120 @@ pub struct ModelArgs {
     pub set: Vec<String>,
 }
 
+/// Which weights.
+#[derive(Debug, clap::Args)]
+pub struct WeightsArgs {
+    /// A checkpoint: safetensors, .pth, .npz; `hf:owner/name` or an address
+    #[arg(long, value_name = "FILE")]
+    pub weights: String,
+
+    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, torchvision, facebook, san, jax
+    #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
+    pub from: Option<Upstream>,
+
+    /// Give the model a fresh head for this many classes
+    #[arg(long, value_name = "CLASSES")]
+    pub new_head: Option<usize>,
+}
+
 impl ModelArgs {
-    /// The configuration.
-    pub fn config(&self) -> Result<ModelConfig, Failure> {
-        let path = Path::new(&self.model);
-        let mut config = if path.extension().is_some_and(|ending| ending == "toml") {
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                Failure::input(format!("cannot read `{}`: {error}", self.model), "is the path right?")
-            })?;
-            ModelConfig::from_toml(&text)?
-        } else {
-            models::preset(&self.model)?.config
-        };
-        for change in &self.set {
-            let Some((field, value)) = change.split_once('=') else {
-                return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
-            };
-            // numbers, booleans and lists as JSON has them; anything else is a word
-            let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
-            config = config.with(field, value)?;
-        }
-        Ok(config)
+    /// The configuration and what the model expects of a picture.
+    pub fn config(&self) -> Result<(ModelConfig, Preprocess), Failure> {
+        named(&self.model, &self.set)
     }
+}
+
+/// The configuration that a name and changes of fields mean, and what the model expects of a picture.
+pub fn named(model: &str, changes: &[String]) -> Result<(ModelConfig, Preprocess), Failure> {
+    let path = Path::new(model);
+    let (mut config, preprocess) = if path.extension().is_some_and(|ending| ending == "toml") {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::input(format!("cannot read `{model}`: {error}"), "is the path right?"))?;
+        (ModelConfig::from_toml(&text)?, Preprocess::WHOLE)
+    } else {
+        let preset = models::preset(model)?;
+        (preset.config, preset.preprocess)
+    };
+    for change in changes {
+        let Some((field, value)) = change.split_once('=') else {
+            return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
+        };
+        // numbers, booleans and lists as JSON has them; anything else is a word
+        let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
+        config = config.with(field, value)?;
+    }
+    Ok((config, preprocess))
+}
+
+impl WeightsArgs {
+    /// The model with its weights; a new head changes the configuration.
+    pub fn load(&self, config: &mut ModelConfig, device: &Device) -> Result<Model, Failure> {
+        if let Some(classes) = self.new_head {
+            *config = config.with("classes", serde_json::json!(classes))?;
+        }
+        let path = weights::fetch(&self.weights, &mut download_bar())?;
+        let options =
+            LoadOptions { from: self.from, new_head: self.new_head, grid: config.grid(), ..LoadOptions::default() };
+        Ok(weights::load(config.init(device)?, &path, &options)?.model)
+    }
+}
+
+fn parse_upstream(name: &str) -> Result<Upstream, String> {
+    serde_json::from_value(serde_json::Value::String(name.into()))
+        .map_err(|_| "known: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax, regard".into())
+}
+
+/// A bar for downloads, on a terminal.
+fn download_bar() -> impl FnMut(weights::Progress) {
+    let bar = indicatif::ProgressBar::no_length();
+    bar.set_style(
+        indicatif::ProgressStyle::with_template("{bytes} of {total_bytes} {wide_bar} {bytes_per_sec} {eta}")
+            .expect("the template is fixed"),
+    );
+    move |weights::Progress { done, total }| {
+        if let Some(total) = total {
+            bar.set_length(total);
+        }
+        bar.set_position(done);
+    }
+}
+
+/// A picture ready for a model, `[C, H, W]`.
+pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
+    let rgb = prepare(&Picture::open(path)?, preprocess, config.image());
+    match config.channels() {
+        3 => Ok(rgb),
+        // the mean of the normalised channels
+        1 => {
+            let pixels = rgb.len() / 3;
+            Ok((0..pixels).map(|i| (rgb[i] + rgb[i + pixels] + rgb[i + 2 * pixels]) / 3.0).collect())
+        }
+        other => Err(regard::Error::Field {
+            field: "channels".into(),
+            reason: format!("a picture has 3, or 1 in gray, the model takes {other}"),
+        }),
+    }
+}
+
+/// Pictures as one batch.
+pub fn batch(pictures: &[Vec<f32>], config: &ModelConfig, device: &Device) -> Tensor<4> {
+    let [height, width] = config.image();
+    let shape = [pictures.len(), config.channels(), height, width];
+    Tensor::from_data(TensorData::new(pictures.concat(), shape), device)
+}
+
+/// Files with the endings of pictures below a folder, sorted.
+pub fn pictures_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| Failure::input(format!("cannot read `{}`: {error}", folder.display()), "is it a folder?"))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+            ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+        })
+        .collect();
+    files.sort();
+    Ok(files)
 }

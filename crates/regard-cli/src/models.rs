@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::model::ModelArgs;
+use crate::model::named;
 
 /// List the models, or show one of them part by part
 #[derive(Debug, clap::Args)]
@@ -32,8 +32,13 @@ enum Command {
 /// Parameters and multiply-adds of a model for one picture
 #[derive(Debug, clap::Args)]
 pub struct CostArgs {
-    #[command(flatten)]
-    model: ModelArgs,
+    /// A preset (`regard models` lists them) or a TOML file
+    #[arg(value_name = "MODEL")]
+    model: String,
+
+    /// Change a field of the model, such as `depth=4`
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    set: Vec<String>,
 
     /// Side of the picture, or `ROWSxCOLUMNS`
     #[arg(long, value_name = "SIZE")]
@@ -152,14 +157,14 @@ fn activations(ledger: &Ledger) -> u64 {
 }
 
 pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let config = args.model.config()?;
+    let (config, _) = named(&args.model, &args.set)?;
     let image = match &args.image {
         Some(size) => parse_size(size)?,
         None => config.image(),
     };
     let ledger = config.ledger(image)?;
     let summary = Summary {
-        name: args.model.model.clone(),
+        name: args.model.clone(),
         image,
         parameters: ledger.parameters(),
         multiply_adds: ledger.total(Convention::MultiplyAdds),

@@ -1,5 +1,25 @@
 //! Weights in and out: tensors by name, whatever file they come from.
+//!
+//! [`fetch`](fn@fetch) gives a file for an address, [`read`] the tensors of a file, [`translate`] our names for them,
+//! [`load`](fn@load) puts them into a model; [`export`](fn@export) is the way back.
 
+mod address;
+mod export;
+mod fetch;
+mod files;
+mod jax;
+mod load;
 mod names;
+mod npz;
+mod rename;
+#[cfg(test)]
+mod toy;
+mod upstream;
 
+pub use address::Address;
+pub use export::{Export, export, write_tensors};
+pub use fetch::{Fetcher, Progress, fetch};
+pub use files::{Checkpoint, Format, read};
+pub use load::{LoadOptions, Loaded, fit, load};
 pub use names::{Tensors, fill, shapes, tensors};
+pub use upstream::{Upstream, recognise, translate};

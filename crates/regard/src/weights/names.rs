@@ -20,6 +20,13 @@ pub fn tensors(module: &impl Module) -> Tensors {
     reader.tensors
 }
 
+/// Those tensors of a module whose names are asked for; the others are not made.
+pub(super) fn some_tensors(module: &impl Module, wanted: fn(&str) -> bool) -> Tensors {
+    let mut reader = Reader { wanted: Some(wanted), ..Reader::default() };
+    module.visit(&mut reader);
+    reader.tensors
+}
+
 /// Name and shape of every tensor of a module, without making those that do not exist yet.
 pub fn shapes(module: &impl Module) -> BTreeMap<String, Vec<usize>> {
     let mut reader = Reader { shapes_only: true, ..Reader::default() };
@@ -88,6 +95,8 @@ impl Path {
 struct Reader {
     path: Path,
     shapes_only: bool,
+    /// None is all.
+    wanted: Option<fn(&str) -> bool>,
     tensors: Tensors,
     shapes: BTreeMap<String, Vec<usize>>,
 }
@@ -100,10 +109,11 @@ impl ModuleVisitor for Reader {
         self.path.leave();
     }
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let name = self.path.name();
         if self.shapes_only {
-            self.shapes.insert(self.path.name(), param.lazy_shape().to_vec());
-        } else {
-            self.tensors.insert(self.path.name(), param.val().into_data());
+            self.shapes.insert(name, param.lazy_shape().to_vec());
+        } else if self.wanted.is_none_or(|wanted| wanted(&name)) {
+            self.tensors.insert(name, param.val().into_data());
         }
     }
 }

@@ -1,0 +1,111 @@
+//! `regard predict`: what is on these pictures?
+
+use burn::tensor::Device;
+use regard::Pass;
+use regard::data::labels;
+use regard::evaluate::{Answer, answers};
+use serde::Serialize;
+use std::io::{Write, stderr};
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+use crate::model::{ModelArgs, WeightsArgs, batch, read_picture};
+use crate::models::print_json;
+
+/// Classify pictures
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    weights: WeightsArgs,
+
+    /// JPEG, PNG, WebP, GIF or BMP
+    #[arg(required = true, value_name = "PICTURE")]
+    pictures: Vec<PathBuf>,
+
+    /// How many answers to give
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    top: usize,
+
+    /// Names of the classes, one a line; ImageNet's for 1000 classes
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Named {
+    class: usize,
+    label: String,
+    probability: f32,
+}
+
+#[derive(Serialize)]
+struct Prediction {
+    picture: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    answers: Vec<Named>,
+}
+
+/// The names of classes, from a file or ImageNet's.
+pub fn label_names(file: Option<&PathBuf>, classes: usize) -> Result<Vec<String>, Failure> {
+    let names = match file {
+        Some(path) => labels::read(path)?,
+        None if classes == 1000 => labels::imagenet(),
+        None => (0..classes).map(|class| class.to_string()).collect(),
+    };
+    if names.len() != classes {
+        return Err(Failure::input(
+            format!("{} labels for a model of {classes} classes", names.len()),
+            "`--labels` takes a file with one name a line",
+        ));
+    }
+    Ok(names)
+}
+
+pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    let (mut config, preprocess) = args.model.config()?;
+    let model = args.weights.load(&mut config, device)?;
+    let names = label_names(args.labels.as_ref(), config.classes())?;
+    let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
+    let mut predictions = Vec::new();
+    for path in &args.pictures {
+        let picture = path.display().to_string();
+        predictions.push(match read_picture(path, &preprocess, &config) {
+            Ok(pixels) => {
+                let logits = model.forward(batch(&[pixels], &config, device), &mut Pass::silent());
+                let answers = answers(logits, args.top).remove(0).into_iter().map(named).collect();
+                Prediction { picture, error: None, answers }
+            }
+            // one bad file does not stop the others
+            Err(error) => {
+                writeln!(stderr(), "error: {error}")?;
+                Prediction { picture, error: Some(error.to_string()), answers: Vec::new() }
+            }
+        });
+        if let (false, Some(Prediction { picture, answers, .. })) = (args.json, predictions.last()) {
+            if !answers.is_empty() {
+                writeln!(out, "{picture}")?;
+            }
+            for Named { class, label, probability } in answers {
+                writeln!(out, "  {:>6.2} %  {class:>4}  {label}", probability * 100.0)?;
+            }
+        }
+    }
+    if args.json {
+        print_json(&predictions, out)?;
+    }
+    match predictions.iter().filter(|prediction| prediction.error.is_some()).count() {
+        0 => Ok(()),
+        bad => Err(Failure::input(
+            format!("{bad} of {} pictures could not be read", predictions.len()),
+            "each is named above; the others were classified",
+        )),
+    }
+}

@@ -1,0 +1,173 @@
+//! From a model to files that others load: safetensors under timm's or Hugging Face's names, and their `config.json`.
+//!
+//! timm reads the folder with `create_model("local-dir:FOLDER")`, transformers with `from_pretrained("FOLDER")`.
+
+use burn::module::Module;
+use burn::tensor::TensorData;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::rename::rename;
+use super::upstream::{Upstream, hugging_face};
+use super::{Tensors, tensors};
+use crate::Error;
+use crate::data::{Filter, Preprocess};
+
+/// What the files say beside the weights.
+#[derive(Clone, Debug)]
+pub struct Export {
+    pub to: Upstream,
+    /// The name of the architecture in timm, such as `deit_tiny_patch16_224`.
+    pub architecture: String,
+    /// Rows and columns of the pictures it was made for.
+    pub image: [usize; 2],
+    /// Attention heads of a transformer; Hugging Face needs them.
+    pub heads: Option<usize>,
+    /// What layer norms add to the variance.
+    pub epsilon: f64,
+    pub preprocess: Preprocess,
+}
+
+/// Writes `model.safetensors` and `config.json` into a folder, which is made if needed.
+///
+/// # Errors
+/// When the upstream has no name for a tensor, or a file cannot be written.
+pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<(), Error> {
+    let ours: Tensors = tensors(model).into_iter().map(|(name, tensor)| (name, tensor.convert::<f32>())).collect();
+    let (theirs, config) = match options.to {
+        Upstream::Timm | Upstream::Regard => (timm(&ours), timm_config(&ours, options)),
+        Upstream::HuggingFace => (hugging_face(&ours)?, hugging_face_config(&ours, options)?),
+        other => {
+            let reason = format!("can be written as timm or hugging-face, not as {other:?}");
+            return Err(Error::config("to", reason));
+        }
+    };
+    std::fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))?;
+    write(&folder.join("model.safetensors"), &serialised(&theirs, folder)?)?;
+    let config = serde_json::to_string_pretty(&config).map_err(|error| Error::file(folder, error))?;
+    write(&folder.join("config.json"), format!("{config}\n").as_bytes())
+}
+
+/// Writes tensors as one safetensors file.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_tensors(path: &Path, tensors: &Tensors) -> Result<(), Error> {
+    let tensors = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().convert::<f32>())).collect();
+    write(path, &serialised(&tensors, path)?)
+}
+
+/// Writes beside a file, then renames over it: a reader sees the old file or the new, never half.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.partial", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|error| {
+        _ = std::fs::remove_file(&beside);
+        Error::file(path, error)
+    })
+}
+
+fn serialised(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Error> {
+    let failed = |error: safetensors::SafeTensorError| Error::file(folder, error);
+    let views = tensors.iter().map(|(name, tensor)| {
+        let view = TensorView::new(Dtype::F32, tensor.shape().to_vec(), tensor.as_bytes()).map_err(failed)?;
+        Ok((name.as_str(), view))
+    });
+    let views: BTreeMap<&str, TensorView> = views.collect::<Result<_, Error>>()?;
+    let format = [("format".to_string(), "pt".to_string())].into();
+    safetensors::serialize(views, Some(format)).map_err(failed)
+}
+
+/// Our tensors, with 1x1 convolutions as convolutions: `[out, in]` is `[out, in, 1, 1]` there.
+fn timm(tensors: &Tensors) -> Tensors {
+    let is_convolution = |name: &str| {
+        let mut parts = name.rsplit('.');
+        let (last, layer, block) = (parts.next(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        last == Some("weight") && (layer.starts_with("conv") || block == "downsample" || block == "se")
+    };
+    let as_theirs = |(name, tensor): (&String, &TensorData)| {
+        let mut tensor = tensor.clone();
+        if let [outputs, inputs] = tensor.shape().to_vec()[..]
+            && is_convolution(name)
+        {
+            let (bytes, _, dtype) = tensor.into_parts();
+            tensor = TensorData::from_bytes(bytes, [outputs, inputs, 1, 1], dtype);
+        }
+        (name.clone(), tensor)
+    };
+    tensors.iter().map(as_theirs).collect()
+}
+
+fn side(tensors: &Tensors, name: &str, axis: usize) -> Option<usize> {
+    tensors.get(name)?.shape().to_vec().get(axis).copied()
+}
+
+fn timm_config(tensors: &Tensors, options: &Export) -> Value {
+    let heads = ["head.weight", "fc.weight", "head.fc.weight"];
+    let head = heads.into_iter().find(|head| tensors.contains_key(*head)).unwrap_or(heads[0]);
+    let first = ["patch_embed.proj.weight", "conv1.weight", "stem.conv.weight", "conv_in.weight"];
+    let first = first.into_iter().find(|first| tensors.contains_key(*first)).unwrap_or(first[0]);
+    let Export { image: [rows, columns], preprocess, .. } = options;
+    json!({
+        "architecture": options.architecture,
+        "num_classes": side(tensors, head, 0),
+        "num_features": side(tensors, head, 1),
+        "pretrained_cfg": {
+            "custom_load": false,
+            "input_size": [side(tensors, first, 1), rows, columns],
+            "interpolation": match preprocess.filter { Filter::Bicubic => "bicubic", Filter::Bilinear => "bilinear" },
+            "crop_pct": preprocess.crop,
+            "mean": preprocess.mean.map(decimal),
+            "std": preprocess.std.map(decimal),
+            "num_classes": side(tensors, head, 0),
+            "first_conv": first.trim_end_matches(".weight"),
+            "classifier": head.trim_end_matches(".weight"),
+        },
+    })
+}
+
+/// 0.485 as 0.485, not as the nearest f32 spelled out.
+fn decimal(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
+}
+
+fn hugging_face_config(tensors: &Tensors, options: &Export) -> Result<Value, Error> {
+    let heads = options.heads.ok_or_else(|| Error::config("heads", "Hugging Face's config needs their number"))?;
+    let [rows, columns] = options.image;
+    let image = if rows == columns { json!(rows) } else { json!([rows, columns]) };
+    let classes = side(tensors, "head.weight", 0).unwrap_or(0);
+    let depth = tensors.keys().filter(|name| rename(name, "blocks.{i}.norm1.weight", "").is_some()).count();
+    let (kind, architecture) = if tensors.contains_key("dist_token") {
+        ("deit", "DeiTForImageClassificationWithTeacher")
+    } else {
+        ("vit", "ViTForImageClassification")
+    };
+    let labels: BTreeMap<String, String> = (0..classes).map(|i| (i.to_string(), format!("LABEL_{i}"))).collect();
+    let numbers: BTreeMap<String, usize> = (0..classes).map(|i| (format!("LABEL_{i}"), i)).collect();
+    Ok(json!({
+        "architectures": [architecture],
+        "model_type": kind,
+        "hidden_size": side(tensors, "patch_embed.proj.weight", 0),
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "intermediate_size": side(tensors, "blocks.0.mlp.fc1.weight", 0),
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "layer_norm_eps": options.epsilon,
+        "image_size": image,
+        "patch_size": side(tensors, "patch_embed.proj.weight", 2),
+        "num_channels": side(tensors, "patch_embed.proj.weight", 1),
+        "qkv_bias": tensors.contains_key("blocks.0.attn.qkv.bias"),
+        "id2label": labels,
+        "label2id": numbers,
+        "torch_dtype": "float32",
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Checkpoints as files: safetensors, and those of `PyTorch` and `NumPy`, told apart by their content.
+//!
+//! Whatever the file holds, floats become f32 and integers (counters such as `num_batches_tracked`) are left out.
+//! A file is data and never code: pickles are parsed by `pytorch-reader`, which knows what a tensor looks like and runs
+//! nothing. What a file claims about its sizes is held against how long the file is before memory is taken.
+
+use burn::tensor::TensorData;
+use half::{bf16, f16};
+use pytorch_reader::{DType, PytorchError, PytorchReader};
+use safetensors::{Dtype, SafeTensors};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::{Tensors, npz};
+use crate::Error;
+
+/// The tensors of a file, under the names that the file has for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    pub format: Format,
+    pub tensors: Tensors,
+}
+
+/// What a file turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Safetensors,
+    PyTorch,
+    NumPy,
+}
+
+/// Keys under which training scripts save the weights beside their optimizer.
+const WRAPPERS: [&str; 4] = ["model", "state_dict", "model_state", "model_state_dict"];
+
+/// Reads every floating-point tensor of a file.
+///
+/// # Errors
+/// When the file cannot be read, is of no known kind or is broken; the error names the file and the reason.
+pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+    let broken = |reason: String| Error::file(path, reason);
+    let start = first_bytes(path).map_err(|error| broken(error.to_string()))?;
+    let (format, tensors) = match () {
+        () if start.is_empty() => return Err(broken("the file is empty".into())),
+        () if is_safetensors(&start) => (Format::Safetensors, read_safetensors(path)),
+        () if start.starts_with(b"PK") && npz::is_npz(path) => (Format::NumPy, npz::read(path)),
+        () if start.starts_with(b"version https://git-lfs") => {
+            return Err(broken("a Git LFS pointer, not the file itself; `git lfs pull` fetches it".into()));
+        }
+        () if start.starts_with(b"<") => return Err(broken("a web page, not weights".into())),
+        () => (Format::PyTorch, read_pytorch(path)),
+    };
+    let mut tensors = tensors.map_err(broken)?;
+    tensors.retain(|name, _| !name.ends_with("num_batches_tracked"));
+    if tensors.is_empty() {
+        return Err(broken("no floating-point tensor in it".into()));
+    }
+    Ok(Checkpoint { format, tensors })
+}
+
+fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(64).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// Eight bytes with the length of a JSON object, and the object.
+fn is_safetensors(start: &[u8]) -> bool {
+    let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
+    length.is_some_and(|length| length < 100_000_000) && start.get(8) == Some(&b'{')
+}
+
+fn read_safetensors(path: &Path) -> Result<Tensors, String> {
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
+    let mut tensors = Tensors::new();
+    for (name, view) in file.iter() {
+        let kind = match view.dtype() {
+            Dtype::F64 => Float::F64,
+            Dtype::F32 => Float::F32,
+            Dtype::F16 => Float::F16,
+            Dtype::BF16 => Float::BF16,
+            Dtype::BOOL
+            | Dtype::U8
+            | Dtype::I8
+            | Dtype::U16
+            | Dtype::I16
+            | Dtype::U32
+            | Dtype::I32
+            | Dtype::U64
+            | Dtype::I64 => continue,
+            other => return Err(format!("`{name}` has elements of type {other:?}, which is not supported")),
+        };
+        tensors.insert(name.to_string(), kind.tensor(view.data(), view.shape().to_vec()));
+    }
+    Ok(tensors)
+}
+
+fn read_pytorch(path: &Path) -> Result<Tensors, String> {
+    let reader = open_pytorch(path).map_err(|error| match error {
+        PytorchError::InvalidFormat(reason) if reason.starts_with("not a PyTorch checkpoint") => {
+            "neither safetensors nor a PyTorch nor a NumPy file".to_string()
+        }
+        error => error.to_string(),
+    })?;
+    let floats = reader.into_tensors().into_values().filter_map(|tensor| Some((Float::of(tensor.dtype())?, tensor)));
+    let floats: Vec<_> = floats.collect();
+    let claimed = floats.iter().try_fold(0u64, |sum, (_, tensor)| sum.checked_add(tensor.byte_len() as u64));
+    within_reason(path, claimed)?;
+    let mut tensors = Tensors::new();
+    for (kind, tensor) in floats {
+        let bytes = tensor.read().map_err(|error| error.to_string())?;
+        tensors.insert(tensor.name.clone(), kind.tensor(&bytes, tensor.shape().to_vec()));
+    }
+    Ok(tensors)
+}
+
+/// The dictionary that holds the weights: the file's own, or one that a training script put into it.
+fn open_pytorch(path: &Path) -> Result<PytorchReader, PytorchError> {
+    let whole = PytorchReader::new(path)?;
+    for wrapper in WRAPPERS {
+        // a key of that name can also hold something else, such as the name of the model
+        if let Ok(reader) = PytorchReader::with_top_level_key(path, wrapper)
+            && !reader.is_empty()
+        {
+            return Ok(reader);
+        }
+    }
+    Ok(whole)
+}
+
+/// Refuses a file that claims far more than it can hold: weights are noise, and noise does not compress.
+pub(super) fn within_reason(path: &Path, claimed: Option<u64>) -> Result<(), String> {
+    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    let most = length.saturating_mul(8).saturating_add(1 << 24);
+    match claimed {
+        Some(claimed) if claimed <= most => Ok(()),
+        Some(claimed) => Err(format!("{length} bytes of file claim {claimed} bytes of tensors")),
+        None => Err(format!("{length} bytes of file claim more tensors than memory can address")),
+    }
+}
+
+/// The floats that become f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Float {
+    F64,
+    F32,
+    F16,
+    BF16,
+}
+
+impl Float {
+    fn of(kind: DType) -> Option<Self> {
+        match kind {
+            DType::F64 => Some(Self::F64),
+            DType::F32 => Some(Self::F32),
+            DType::F16 => Some(Self::F16),
+            DType::BF16 => Some(Self::BF16),
+            DType::I64
+            | DType::I32
+            | DType::I16
+            | DType::I8
+            | DType::U64
+            | DType::U32
+            | DType::U16
+            | DType::U8
+            | DType::Bool => None,
+        }
+    }
+
+    pub(super) const fn size(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+        }
+    }
+
+    /// Little-endian bytes as an f32 tensor.
+    pub(super) fn tensor(self, bytes: &[u8], shape: Vec<usize>) -> TensorData {
+        let values: Vec<f32> = match self {
+            Self::F64 => numbers(bytes, |bytes| f64::from_le_bytes(bytes) as f32),
+            Self::F32 => numbers(bytes, f32::from_le_bytes),
+            Self::F16 => numbers(bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            Self::BF16 => numbers(bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        };
+        TensorData::new(values, shape)
+    }
+}
+
+fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    bytes.as_chunks::<N>().0.iter().map(|bytes| number(*bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! From a file to a model: strictly, unless asked for a new head or another grid of positions.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, TensorData};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::names::some_tensors;
+use super::{Checkpoint, Tensors, Upstream, fill, read, recognise, shapes, translate};
+use crate::attention::position::resample;
+use crate::{Error, device};
+
+/// What may differ between a checkpoint and a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Whose names the checkpoint has; recognised when none.
+    pub from: Option<Upstream>,
+    /// Keep the model's own head, for this number of classes, instead of the checkpoint's.
+    pub new_head: Option<usize>,
+    /// Rows and columns of patches of the model; a square when none.
+    pub grid: Option<[usize; 2]>,
+    /// Rows and columns of patches that the checkpoint was made for; a square when none.
+    pub grid_from: Option<[usize; 2]>,
+}
+
+/// A model with its weights, and what was done to them.
+#[derive(Debug)]
+pub struct Loaded<M> {
+    pub model: M,
+    pub upstream: Upstream,
+    /// From which grid to which the positions were resampled.
+    pub resampled: Option<[[usize; 2]; 2]>,
+    /// Tensors of the head that start anew.
+    pub new_head: Vec<String>,
+}
+
+/// Reads a file into a model.
+///
+/// # Errors
+/// When the file cannot be read, or a tensor is missing, left over or of another shape; all are listed.
+pub fn load<M: Module>(model: M, path: &Path, options: &LoadOptions) -> Result<Loaded<M>, Error> {
+    fit(model, read(path)?, options)
+}
+
+/// Puts a checkpoint into a model.
+///
+/// # Errors
+/// When a tensor is missing, left over or of another shape; all are listed.
+pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -> Result<Loaded<M>, Error> {
+    let upstream = options.from.unwrap_or_else(|| recognise(checkpoint.tensors.keys().map(String::as_str)));
+    let mut tensors = translate(checkpoint.tensors, upstream)?;
+    let wanted = shapes(&model);
+    let new_head = match options.new_head {
+        Some(classes) => replace_head(&model, &wanted, &mut tensors, classes)?,
+        None => Vec::new(),
+    };
+    let resampled = fit_positions(&wanted, &mut tensors, options)?;
+    Ok(Loaded { model: fill(model, &tensors)?, upstream, resampled, new_head })
+}
+
+/// The last layers, and the hidden one before them that only pre-training has.
+fn is_head(name: &str) -> bool {
+    ["head.", "head_dist.", "fc.", "pre_logits"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn replace_head(
+    model: &impl Module,
+    wanted: &BTreeMap<String, Vec<usize>>,
+    tensors: &mut Tensors,
+    classes: usize,
+) -> Result<Vec<String>, Error> {
+    for (name, shape) in wanted.iter().filter(|(name, _)| is_head(name)) {
+        if shape.first() != Some(&classes) {
+            let reason = format!("{classes} classes were asked for, and the model's `{name}` is {shape:?}");
+            return Err(Error::config("new_head", reason));
+        }
+    }
+    tensors.retain(|name, _| !is_head(name));
+    let head = some_tensors(model, is_head);
+    if head.is_empty() {
+        return Err(Error::config("new_head", "the model has no head"));
+    }
+    let names = head.keys().cloned().collect();
+    tensors.extend(head);
+    Ok(names)
+}
+
+const POSITIONS: &str = "pos_embed";
+
+/// Resamples the positions to the model's grid; leaves alone what [`fill`] shall report.
+fn fit_positions(
+    wanted: &BTreeMap<String, Vec<usize>>,
+    tensors: &mut Tensors,
+    options: &LoadOptions,
+) -> Result<Option<[[usize; 2]; 2]>, Error> {
+    let (Some(table), Some(wanted_shape)) = (tensors.get(POSITIONS), wanted.get(POSITIONS)) else { return Ok(None) };
+    let shape = table.shape().to_vec();
+    let (&[1, there, width], &[1, here, same]) = (shape.as_slice(), wanted_shape.as_slice()) else { return Ok(None) };
+    if width != same || (there == here && options.grid == options.grid_from) {
+        return Ok(None);
+    }
+    // a table of all tokens, or (DeiT-III) of the patches alone
+    let tokens = ["cls_token", "dist_token"].iter().filter(|token| wanted.contains_key(**token)).count();
+    let found = [tokens, 0].into_iter().find_map(|prefix| {
+        let grid = |positions: usize, given| grid(positions.checked_sub(prefix)?, given);
+        Some((prefix, grid(there, options.grid_from)?, grid(here, options.grid)?))
+    });
+    let Some((prefix, from, to)) = found else {
+        let told =
+            |given: Option<[usize; 2]>| given.map_or("a square".into(), |[rows, columns]| format!("{rows}x{columns}"));
+        let reason = format!(
+            "the model has {here} positions ({} and {tokens} tokens?), the checkpoint {there} ({}?): \
+             the rows and columns of both are needed",
+            told(options.grid),
+            told(options.grid_from)
+        );
+        return Err(Error::config("grid", reason));
+    };
+    if from == to {
+        return Ok(None);
+    }
+    let resampled = resample(positions(table), from, to, prefix).into_data();
+    tensors.insert(POSITIONS.into(), resampled);
+    Ok(Some([from, to]))
+}
+
+fn positions(table: &TensorData) -> Tensor<3> {
+    Tensor::from_data(table.clone(), &device::cpu())
+}
+
+/// The grid of so many patches: the given one if it has as many, or a square.
+fn grid(patches: usize, given: Option<[usize; 2]>) -> Option<[usize; 2]> {
+    let [rows, columns] = given.unwrap_or([patches.isqrt(); 2]);
+    (patches > 0 && rows.checked_mul(columns) == Some(patches)).then_some([rows, columns])
+}
+
+#[cfg(test)]
+mod tests;

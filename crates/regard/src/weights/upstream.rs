@@ -1,0 +1,302 @@
+//! Whose names a checkpoint has, and what we call the same tensors.
+//!
+//! Our names are timm's for vision transformers and `RegNet`, torchvision's for residual networks;
+//! SAN has stages of its own. One table an upstream, read from left to right to load and from right to left to export.
+
+use burn::tensor::TensorData;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use super::rename::rename;
+use super::{Tensors, jax};
+use crate::Error;
+
+/// Who wrote a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upstream {
+    Timm,
+    HuggingFace,
+    /// The names that transformers 5 has in memory.
+    HuggingFaceV5,
+    Torchvision,
+    /// facebookresearch: deit, and pycls for `RegNet`.
+    Facebook,
+    /// hszhao/SAN.
+    San,
+    /// Google's vision transformers.
+    Jax,
+    Regard,
+}
+
+/// A name there and the name here. `/0`, `/1` and `/2` are thirds of one tensor, along its first axis; no name here
+/// is a tensor that no model uses.
+type Table = &'static [(&'static str, &'static str)];
+
+/// Vision transformers without `LayerScale`, after `vit.` or `deit.`.
+const HUGGING_FACE: Table = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.distillation_token", "dist_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection.*", "patch_embed.proj.*"),
+    ("encoder.layer.{i}.layernorm_before.*", "blocks.{i}.norm1.*"),
+    ("encoder.layer.{i}.attention.attention.query.*", "blocks.{i}.attn.qkv.*/0"),
+    ("encoder.layer.{i}.attention.attention.key.*", "blocks.{i}.attn.qkv.*/1"),
+    ("encoder.layer.{i}.attention.attention.value.*", "blocks.{i}.attn.qkv.*/2"),
+    ("encoder.layer.{i}.attention.output.dense.*", "blocks.{i}.attn.proj.*"),
+    ("encoder.layer.{i}.layernorm_after.*", "blocks.{i}.norm2.*"),
+    ("encoder.layer.{i}.intermediate.dense.*", "blocks.{i}.mlp.fc1.*"),
+    ("encoder.layer.{i}.output.dense.*", "blocks.{i}.mlp.fc2.*"),
+    ("layernorm.*", "norm.*"),
+    ("classifier.*", "head.*"),
+    ("cls_classifier.*", "head.*"),
+    ("distillation_classifier.*", "head_dist.*"),
+    ("pooler.dense.*", ""),
+];
+
+const HUGGING_FACE_V5: Table = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.distillation_token", "dist_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection.*", "patch_embed.proj.*"),
+    ("layers.{i}.layernorm_before.*", "blocks.{i}.norm1.*"),
+    ("layers.{i}.attention.q_proj.*", "blocks.{i}.attn.qkv.*/0"),
+    ("layers.{i}.attention.k_proj.*", "blocks.{i}.attn.qkv.*/1"),
+    ("layers.{i}.attention.v_proj.*", "blocks.{i}.attn.qkv.*/2"),
+    ("layers.{i}.attention.o_proj.*", "blocks.{i}.attn.proj.*"),
+    ("layers.{i}.layernorm_after.*", "blocks.{i}.norm2.*"),
+    ("layers.{i}.mlp.fc1.*", "blocks.{i}.mlp.fc1.*"),
+    ("layers.{i}.mlp.fc2.*", "blocks.{i}.mlp.fc2.*"),
+    ("layernorm.*", "norm.*"),
+    ("classifier.*", "head.*"),
+    ("cls_classifier.*", "head.*"),
+    ("distillation_classifier.*", "head_dist.*"),
+    ("pooler.dense.*", ""),
+];
+
+/// Residual networks have our names already.
+const TORCHVISION: Table = &[
+    ("class_token", "cls_token"),
+    ("encoder.pos_embedding", "pos_embed"),
+    ("conv_proj.*", "patch_embed.proj.*"),
+    ("encoder.layers.encoder_layer_{i}.ln_1.*", "blocks.{i}.norm1.*"),
+    ("encoder.layers.encoder_layer_{i}.self_attention.in_proj_weight", "blocks.{i}.attn.qkv.weight"),
+    ("encoder.layers.encoder_layer_{i}.self_attention.in_proj_bias", "blocks.{i}.attn.qkv.bias"),
+    ("encoder.layers.encoder_layer_{i}.self_attention.out_proj.*", "blocks.{i}.attn.proj.*"),
+    ("encoder.layers.encoder_layer_{i}.ln_2.*", "blocks.{i}.norm2.*"),
+    ("encoder.layers.encoder_layer_{i}.mlp.0.*", "blocks.{i}.mlp.fc1.*"),
+    ("encoder.layers.encoder_layer_{i}.mlp.3.*", "blocks.{i}.mlp.fc2.*"),
+    ("encoder.layers.encoder_layer_{i}.mlp.linear_1.*", "blocks.{i}.mlp.fc1.*"),
+    ("encoder.layers.encoder_layer_{i}.mlp.linear_2.*", "blocks.{i}.mlp.fc2.*"),
+    ("encoder.ln.*", "norm.*"),
+    ("heads.head.*", "head.*"),
+    ("stem.0.*", "stem.conv.*"),
+    ("stem.1.*", "stem.bn.*"),
+    ("trunk_output.block{s}.block{s}-{b}.proj.0.*", "s{s}.b{b+1}.downsample.conv.*"),
+    ("trunk_output.block{s}.block{s}-{b}.proj.1.*", "s{s}.b{b+1}.downsample.bn.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.a.0.*", "s{s}.b{b+1}.conv1.conv.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.a.1.*", "s{s}.b{b+1}.conv1.bn.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.b.0.*", "s{s}.b{b+1}.conv2.conv.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.b.1.*", "s{s}.b{b+1}.conv2.bn.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.se.*", "s{s}.b{b+1}.se.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.c.0.*", "s{s}.b{b+1}.conv3.conv.*"),
+    ("trunk_output.block{s}.block{s}-{b}.f.c.1.*", "s{s}.b{b+1}.conv3.bn.*"),
+];
+
+/// A RegNet's head, which would be a residual network's in another file.
+const TORCHVISION_REGNET_HEAD: (&str, &str) = ("fc.*", "head.fc.*");
+
+const FACEBOOK: Table = &[
+    ("blocks.{i}.gamma_1", "blocks.{i}.ls1.gamma"),
+    ("blocks.{i}.gamma_2", "blocks.{i}.ls2.gamma"),
+    ("s{s}.b{b}.proj.*", "s{s}.b{b}.downsample.conv.*"),
+    ("s{s}.b{b}.bn.*", "s{s}.b{b}.downsample.bn.*"),
+    ("s{s}.b{b}.f.a.*", "s{s}.b{b}.conv1.conv.*"),
+    ("s{s}.b{b}.f.a_bn.*", "s{s}.b{b}.conv1.bn.*"),
+    ("s{s}.b{b}.f.b.*", "s{s}.b{b}.conv2.conv.*"),
+    ("s{s}.b{b}.f.b_bn.*", "s{s}.b{b}.conv2.bn.*"),
+    ("s{s}.b{b}.f.se.f_ex.0.*", "s{s}.b{b}.se.fc1.*"),
+    ("s{s}.b{b}.f.se.f_ex.2.*", "s{s}.b{b}.se.fc2.*"),
+    ("s{s}.b{b}.f.c.*", "s{s}.b{b}.conv3.conv.*"),
+    ("s{s}.b{b}.f.c_bn.*", "s{s}.b{b}.conv3.bn.*"),
+];
+
+/// After `module.`.
+const SAN: Table = &[
+    ("layer{s}.{b}.sam.conv1.*", "stages.{s}.layer.{b}.sam.phi.*"),
+    ("layer{s}.{b}.sam.conv2.*", "stages.{s}.layer.{b}.sam.psi.*"),
+    ("layer{s}.{b}.sam.conv3.*", "stages.{s}.layer.{b}.sam.beta.*"),
+    ("layer{s}.{b}.sam.conv_p.*", "stages.{s}.layer.{b}.sam.place.*"),
+    ("layer{s}.{b}.sam.conv_w.0.*", "stages.{s}.layer.{b}.sam.gamma.norm1.*"),
+    ("layer{s}.{b}.sam.conv_w.2.weight", "stages.{s}.layer.{b}.sam.gamma.linear1"),
+    ("layer{s}.{b}.sam.conv_w.3.*", "stages.{s}.layer.{b}.sam.gamma.norm2.*"),
+    ("layer{s}.{b}.sam.conv_w.5.weight", "stages.{s}.layer.{b}.sam.gamma.linear2"),
+    ("layer{s}.{b}.sam.conv_w.5.bias", "stages.{s}.layer.{b}.sam.gamma.bias2"),
+    ("layer{s}.{b}.*", "stages.{s}.layer.{b}.*"),
+    ("conv{s}.*", "stages.{s}.conv.*"),
+    ("bn{s}.*", "stages.{s}.bn.*"),
+];
+
+/// Names that give an upstream away, the most telling first.
+const SIGNS: &[(&str, Upstream)] = &[
+    ("Transformer/", Upstream::Jax),
+    ("embedding/kernel", Upstream::Jax),
+    (".sam.conv", Upstream::San),
+    ("encoder.layer.0.attention.attention.query.", Upstream::HuggingFace),
+    ("layers.0.attention.q_proj.", Upstream::HuggingFaceV5),
+    ("embeddings.patch_embeddings.projection.", Upstream::HuggingFace),
+    ("encoder.layers.encoder_layer_", Upstream::Torchvision),
+    ("trunk_output.block", Upstream::Torchvision),
+    ("blocks.0.gamma_1", Upstream::Facebook),
+    (".f.a_bn.", Upstream::Facebook),
+    ("patch_embed.proj.", Upstream::Timm),
+    (".conv1.conv.", Upstream::Timm),
+    (".downsample.0.", Upstream::Torchvision),
+    ("layer1.0.conv1.", Upstream::Torchvision),
+];
+
+/// Whose names these are; ours when nothing tells otherwise.
+pub fn recognise<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Upstream {
+    let sign = SIGNS.iter().find(|(sign, _)| names.clone().any(|name| name.contains(sign)));
+    sign.map_or(Upstream::Regard, |(_, upstream)| *upstream)
+}
+
+/// The same tensors under our names; what a table does not know keeps its name.
+///
+/// # Errors
+/// When two tensors get one name, a third of a tensor is missing or a shape is not what a name promises; all are listed.
+pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
+    let mut tensors = unwrapped(tensors, from);
+    let mut problems = Vec::new();
+    let mut table: Vec<(&str, &str)> = match from {
+        Upstream::Timm | Upstream::Regard => Vec::new(),
+        Upstream::HuggingFace => HUGGING_FACE.to_vec(),
+        Upstream::HuggingFaceV5 => HUGGING_FACE_V5.to_vec(),
+        Upstream::Torchvision => TORCHVISION.to_vec(),
+        Upstream::Facebook => FACEBOOK.to_vec(),
+        Upstream::San => SAN.to_vec(),
+        Upstream::Jax => {
+            tensors = jax::arranged(tensors, &mut problems);
+            jax::TABLE.iter().map(|&(there, here, _)| (there, here)).collect()
+        }
+    };
+    if from == Upstream::Torchvision && tensors.keys().any(|name| name.starts_with("trunk_output.")) {
+        table.push(TORCHVISION_REGNET_HEAD);
+    }
+
+    let mut ours = Tensors::new();
+    let mut thirds: BTreeMap<String, [Option<TensorData>; 3]> = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let found = table.iter().find_map(|(there, here)| rename(&name, there, here));
+        let new = found.unwrap_or_else(|| name.clone());
+        if new.is_empty() {
+            continue;
+        }
+        let taken = match third(&new) {
+            Some((whole, part)) => thirds.entry(whole.to_string()).or_default()[part].replace(tensor).is_some(),
+            None => ours.insert(new.clone(), tensor).is_some(),
+        };
+        if taken {
+            problems.push(format!("`{name}` and another tensor are both `{new}`"));
+        }
+    }
+    for (name, parts) in thirds {
+        match stacked(parts) {
+            Ok(whole) if !ours.contains_key(&name) => _ = ours.insert(name, whole),
+            Ok(_) => problems.push(format!("`{name}` is there both whole and in parts")),
+            Err(reason) => problems.push(format!("`{name}`: {reason}")),
+        }
+    }
+    if problems.is_empty() { Ok(ours) } else { Err(Error::Weights { problems }) }
+}
+
+/// The way back, to Hugging Face's names: of a DeiT with a distillation token or a ViT.
+///
+/// # Errors
+/// When a tensor has no name there; all are listed.
+pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
+    let distilled = tensors.contains_key("dist_token");
+    let prefix = if distilled { "deit." } else { "vit." };
+    let mut theirs = Tensors::new();
+    let mut problems = Vec::new();
+    for (name, tensor) in tensors {
+        let rows = HUGGING_FACE
+            .iter()
+            .filter(|(there, _)| *there != if distilled { "classifier.*" } else { "cls_classifier.*" });
+        let named: Vec<(String, Option<usize>)> = rows
+            .filter(|(_, here)| !here.is_empty())
+            .filter_map(|(there, here)| {
+                let (here, part) = third(here).map_or((*here, None), |(here, part)| (here, Some(part)));
+                Some((rename(name, here, there)?, part))
+            })
+            .collect();
+        if named.is_empty() {
+            problems.push(format!("`{name}` {:?} has no name at Hugging Face", tensor.shape().to_vec()));
+        }
+        for (new, part) in named {
+            let new = if new.contains("classifier.") { new } else { format!("{prefix}{new}") };
+            match part.map_or_else(|| Ok(tensor.clone()), |part| slice(tensor, part)) {
+                Ok(tensor) => _ = theirs.insert(new, tensor),
+                Err(reason) => problems.push(format!("`{name}`: {reason}")),
+            }
+        }
+    }
+    if problems.is_empty() { Ok(theirs) } else { Err(Error::Weights { problems }) }
+}
+
+/// Names without what wraps a whole model: `module.` of parallel training, `vit.` of Hugging Face, `params/` of JAX.
+fn unwrapped(mut tensors: Tensors, from: Upstream) -> Tensors {
+    if !tensors.is_empty() && tensors.keys().all(|name| name.starts_with("module.")) {
+        tensors = without_prefix(tensors, "module.");
+    }
+    let prefixes: &[&str] = match from {
+        Upstream::HuggingFace | Upstream::HuggingFaceV5 => &["vit.", "deit."],
+        Upstream::Jax => &["opt/target/", "params/"],
+        _ => &[],
+    };
+    prefixes.iter().fold(tensors, |tensors, prefix| without_prefix(tensors, prefix))
+}
+
+fn without_prefix(tensors: Tensors, prefix: &str) -> Tensors {
+    let stripped = |name: String| name.strip_prefix(prefix).map(String::from).unwrap_or(name);
+    tensors.into_iter().map(|(name, tensor)| (stripped(name), tensor)).collect()
+}
+
+/// `("blocks.0.attn.qkv.weight", 1)` of `blocks.0.attn.qkv.weight/1`.
+fn third(name: &str) -> Option<(&str, usize)> {
+    let (name, part) = name.rsplit_once('/')?;
+    let part = part.parse().ok().filter(|part| *part < 3)?;
+    Some((name, part))
+}
+
+fn stacked(parts: [Option<TensorData>; 3]) -> Result<TensorData, String> {
+    let [Some(first), Some(second), Some(third)] = parts else {
+        return Err("one of query, key and value is missing".into());
+    };
+    let shape = first.shape().to_vec();
+    if shape.is_empty() || second.shape().to_vec() != shape || third.shape().to_vec() != shape {
+        let shapes = [first, second, third].map(|part| format!("{:?}", part.shape().to_vec())).join(", ");
+        return Err(format!("query, key and value are {shapes}"));
+    }
+    let mut whole = shape;
+    whole[0] *= 3;
+    Ok(TensorData::new([first, second, third].map(|part| floats(&part).to_vec()).concat(), whole))
+}
+
+fn slice(tensor: &TensorData, part: usize) -> Result<TensorData, String> {
+    let mut shape = tensor.shape().to_vec();
+    match shape.first_mut() {
+        Some(rows) if rows.is_multiple_of(3) => *rows /= 3,
+        _ => return Err(format!("{:?} is not three of anything", tensor.shape().to_vec())),
+    }
+    let values = floats(tensor);
+    let length = values.len() / 3;
+    Ok(TensorData::new(values[part * length..][..length].to_vec(), shape))
+}
+
+fn floats(tensor: &TensorData) -> &[f32] {
+    tensor.as_slice().expect("tensors were read as f32")
+}
+
+#[cfg(test)]
+mod tests;
