@@ -82,12 +82,12 @@ fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
     }
     writeln!(
         out,
-        "{:<28}{:<17}{:<18}{:>9}{:>14}{:>16}",
+        "{:<37}{:<18}{:<17}{:>9}{:>13}{:>16}",
         "model", "family", "paper", "image", "parameters", "multiply-adds"
     )?;
     for Entry { name, family, paper, image, parameters, multiply_adds } in entries {
         let image = format!("{}x{}", image[0], image[1]);
-        writeln!(out, "{name:<28}{family:<17}{paper:<18}{image:>9}{parameters:>14}{:>16}", short(multiply_adds))?;
+        writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>9}{parameters:>13}{:>16}", short(multiply_adds))?;
     }
     Ok(())
 }

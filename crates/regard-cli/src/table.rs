@@ -38,7 +38,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     }
     writeln!(out, "{:<36}{:>9}{:>14}  {:<11}{:>7}{:>16}", "", "paper M", "ours", "", "paper G", "ours")?;
     for Row { name, parameters, flops, note } in &rows {
-        write!(out, "{name:<36}{:>9}{:>14}  {:<11}", parameters.printed, parameters.ours, word(*parameters))?;
+        write!(out, "{name:<36}{:>9.1}{:>14}  {:<11}", parameters.printed, parameters.ours, word(*parameters))?;
         if let Some(flops) = flops {
             write!(out, "{:>7.1}{:>16}  {}", flops.printed, flops.ours, word(*flops))?;
         }

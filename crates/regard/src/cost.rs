@@ -105,6 +105,7 @@ pub enum Convention {
 impl Convention {
     /// What one line costs.
     #[must_use]
+    #[allow(clippy::match_same_arms)] // grouped by convention, each in the order of its paper's rule
     pub fn count(self, work: Work) -> u64 {
         match (self, work) {
             (_, Work::Table) => 0,

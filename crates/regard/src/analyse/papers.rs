@@ -12,7 +12,7 @@ use crate::models::{ModelConfig, preset};
 /// A table of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// SAN and its ResNets: arXiv:2004.13621.
+    /// SAN beside ResNet: arXiv:2004.13621.
     San,
     /// Stand-alone self-attention: arXiv:1906.05909.
     Sasa,
@@ -212,6 +212,8 @@ fn sasa() -> Result<Vec<Row>, Error> {
 }
 
 fn vit() -> Result<Vec<Row>, Error> {
+    const CUT: &str = "printed without its decimals";
+    const LARGE: &str = "the printed number is that of patch 32 with a head for 1000 classes";
     let parameters = |name: &str, model: &str, printed: f64, note: &'static str| -> Result<Row, Error> {
         let ours = preset(model)?.ledger()?.parameters();
         let verdict = Rounding::Once(0).verdict(ours, 1e6, printed);
@@ -222,8 +224,6 @@ fn vit() -> Result<Vec<Row>, Error> {
         let verdict = Rounding::Once(1).verdict(ours, 1e9, printed);
         Ok(Row { flops: Some(Cell { printed, ours, verdict }), ..row })
     };
-    const CUT: &str = "printed without its decimals";
-    const LARGE: &str = "the printed number is that of patch 32 with a head for 1000 classes";
     Ok(vec![
         parameters("ResNet-18", "resnet-18", 12.0, "")?,
         parameters("ResNet-50", "resnet-50", 25.0, CUT)?,

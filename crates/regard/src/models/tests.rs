@@ -86,7 +86,7 @@ fn a_fresh_non_local_resnet_gives_the_logits_of_the_resnet_with_its_weights() {
     for affinity in [Affinity::Gaussian, Affinity::EmbeddedGaussian, Affinity::DotProduct, Affinity::Concatenation] {
         for placement in [Placement::BeforeLast, Placement::EverySecond, Placement::Every] {
             let scale = false;
-            let config = NonLocalResNetConfig { affinity, placement, scale, ..NonLocalResNetConfig::nano() };
+            let config = NonLocalResNetConfig { placement, affinity, scale, ..NonLocalResNetConfig::nano() };
             let model = config.init(&device::cpu()).unwrap();
             let mut tensors = weights::tensors(&model);
             tensors.retain(|name, _| !name.starts_with("non_local."));
