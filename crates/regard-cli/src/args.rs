@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{denoise, eval, models, operators, predict, quickstart, run, table};
+use crate::{denoise, eval, export, models, operators, predict, quickstart, run, table};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -30,6 +30,7 @@ enum Command {
     Predict(predict::Args),
     Eval(eval::Args),
     Run(run::Args),
+    Export(export::Args),
 }
 
 /// A command whose arguments were checked.
@@ -73,6 +74,7 @@ impl Plan {
                 Command::Predict(args) => predict::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Run(args) => run::run(&args, &self.device),
+                Command::Export(args) => export::run(&args, &self.device),
                 Command::Quickstart(_) | Command::Denoise(_) => unreachable!("these became tasks of their own"),
             },
         }

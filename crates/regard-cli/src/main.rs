@@ -3,6 +3,7 @@
 mod args;
 mod denoise;
 mod eval;
+mod export;
 mod failure;
 mod files;
 mod model;

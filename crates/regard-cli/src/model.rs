@@ -78,7 +78,8 @@ impl WeightsArgs {
     }
 }
 
-fn parse_upstream(name: &str) -> Result<Upstream, String> {
+/// An upstream by its name.
+pub fn parse_upstream(name: &str) -> Result<Upstream, String> {
     serde_json::from_value(serde_json::Value::String(name.into()))
         .map_err(|_| "known: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax, regard".into())
 }

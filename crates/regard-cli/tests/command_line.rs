@@ -43,7 +43,8 @@ fn assert_refused(folder: &Path, args: &[&str], culprits: &[&str]) {
 #[test]
 fn help_is_readable() {
     insta::assert_snapshot!("help", stdout_of(&["--help"]));
-    for command in ["quickstart", "denoise", "operators", "models", "cost", "table", "predict", "eval", "run"] {
+    for command in ["quickstart", "denoise", "operators", "models", "cost", "table", "predict", "eval", "run", "export"]
+    {
         insta::assert_snapshot!(format!("help-{command}"), stdout_of(&[command, "--help"]));
     }
 }

@@ -143,3 +143,18 @@ fn weights_that_do_not_fit_are_listed_and_a_new_head_is_given_when_asked() {
     assert!(predict(&["--new-head", "7"]).status.success());
     assert!(text(&predict(&["--set", "image=[48,32]"]).stdout).contains('%'), "positions are resampled");
 }
+
+#[test]
+fn an_export_is_a_folder_that_loads_again() {
+    let (folder, _) = workshop();
+    let args = ["export", "--model", "vit-nano", "--weights", "nano.safetensors", "--to", "hugging-face", "-o", "out"];
+    stdout_of(folder.path(), &args);
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("out/config.json")).unwrap()).unwrap();
+    assert_eq!(config["hidden_size"], 128, "{config}");
+    let predict = |weights: &str| {
+        stdout_of(folder.path(), &["predict", "--model", "vit-nano", "--weights", weights, "data/3/one.png"])
+    };
+    assert_eq!(predict("out/model.safetensors"), predict("nano.safetensors"));
+    assert_refused(folder.path(), &[&args[..6], &["jax", "-o", "out"]].concat(), &["Jax"]);
+}
