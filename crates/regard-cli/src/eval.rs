@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::model::{ModelArgs, WeightsArgs, batch, pictures_in, read_picture};
+use crate::model::{ModelArgs, WeightsArgs, at_least_one, batch, pictures_in, read_picture};
 use crate::models::print_json;
 use crate::predict::label_names;
 
@@ -32,7 +32,7 @@ pub struct Args {
     labels: Option<PathBuf>,
 
     /// Pictures at a time
-    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
 
     /// Print JSON
@@ -61,7 +61,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     );
 
     let (mut accuracy, mut unreadable, start) = (Accuracy::default(), 0, Instant::now());
-    for samples in samples.chunks(args.batch.max(1)) {
+    for samples in samples.chunks(args.batch) {
         let (mut pictures, mut labels) = (Vec::new(), Vec::new());
         for (path, label) in samples {
             match read_picture(path, &preprocess, &config) {
@@ -97,17 +97,22 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         pictures_per_second: accuracy.pictures as f64 / start.elapsed().as_secs_f64(),
     };
     if args.json {
-        return print_json(&report, out);
-    }
-    writeln!(out, "pictures    {}", report.pictures)?;
-    if unreadable > 0 {
+        print_json(&report, out)?;
+    } else {
+        writeln!(out, "pictures    {}", report.pictures)?;
         writeln!(out, "unreadable  {unreadable}")?;
+        writeln!(out, "top-1       {:.2} %", 100.0 * report.top1)?;
+        writeln!(out, "top-5       {:.2} %", 100.0 * report.top5)?;
+        writeln!(out, "loss        {:.4}", report.loss)?;
+        writeln!(out, "speed       {:.1} pictures/s", report.pictures_per_second)?;
     }
-    writeln!(out, "top-1       {:.2} %", 100.0 * report.top1)?;
-    writeln!(out, "top-5       {:.2} %", 100.0 * report.top5)?;
-    writeln!(out, "loss        {:.4}", report.loss)?;
-    writeln!(out, "speed       {:.1} pictures/s", report.pictures_per_second)?;
-    Ok(())
+    match unreadable {
+        0 => Ok(()),
+        bad => Err(Failure::input(
+            format!("{bad} of {} pictures could not be read", samples.len()),
+            "each is named above; the numbers are of the others",
+        )),
+    }
 }
 
 /// Every picture and its class.
@@ -135,10 +140,16 @@ fn from_manifest(folder: &Path, manifest: &Path, names: &[String]) -> Result<Vec
             (Some((file, _)), Some(class)) => samples.push((folder.join(file), class)),
             // the first line may be a heading
             _ if number == 0 => {}
-            _ => {
+            (Some((_, label)), None) => {
+                return Err(Failure::input(
+                    format!("line {} of `{}`: unknown label `{label}`", number + 1, manifest.display()),
+                    format!("a label is a name, or a number below {}", names.len()),
+                ));
+            }
+            (None, _) => {
                 return Err(Failure::input(
                     format!("line {} of `{}` is not `file,label`: {line}", number + 1, manifest.display()),
-                    format!("a label is a name, or a number below {}", names.len()),
+                    "one picture a line",
                 ));
             }
         }

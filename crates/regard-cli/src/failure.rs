@@ -63,8 +63,12 @@ impl Display for Failure {
 impl From<regard::Error> for Failure {
     fn from(error: regard::Error) -> Self {
         match &error {
-            regard::Error::Config { .. } => Self::input(error, "`regard help` lists what each option takes"),
-            regard::Error::Field { .. } => Self::input(error, "`regard models` lists what there is"),
+            regard::Error::Config { .. } => {
+                Self::input(error, "`regard models config NAME` prints a configuration that works")
+            }
+            regard::Error::Field { .. } => {
+                Self::input(error, "`regard models` lists the models, `regard models config NAME` the fields of one")
+            }
             regard::Error::File { .. } => Self::input(error, "is the path right, and the file whole?"),
             regard::Error::Fetch { .. } => Self::input(error, "without a network, give the path of a file"),
             regard::Error::Weights { .. } => Self::input(

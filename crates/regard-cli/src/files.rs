@@ -1,9 +1,10 @@
 //! Images in, images out.
 
 use image::{DynamicImage, ImageDecoder as _, ImageFormat, ImageReader};
-use std::fs::{self, File};
-use std::io::{Cursor, Write as _};
+use std::io::Cursor;
 use std::path::Path;
+
+use regard::data::MOST_PIXELS;
 
 use crate::failure::Failure;
 
@@ -29,6 +30,11 @@ pub fn read(path: &Path) -> Result<DynamicImage, Failure> {
     // the content decides, not the name
     let file = file.with_guessed_format().map_err(|error| unreadable(&error, "is it a file?"))?;
     let mut decoder = file.into_decoder().map_err(not_an_image)?;
+    let (columns, rows) = decoder.dimensions();
+    if u64::from(columns) * u64::from(rows) > MOST_PIXELS {
+        let reason = format!("{columns} x {rows} pixels are more than {MOST_PIXELS}");
+        return Err(unreadable(&reason, "make it smaller first"));
+    }
     let orientation = decoder.orientation().map_err(not_an_image)?;
     let mut image = DynamicImage::from_decoder(decoder).map_err(not_an_image)?;
     image.apply_orientation(orientation);
@@ -46,10 +52,7 @@ pub fn check_output(path: &Path) -> Result<ImageFormat, Failure> {
             format!("end the name with one of {}", endings.join(", ")),
         ));
     };
-    let folder = folder_of(path);
-    if !folder.is_dir() {
-        return Err(Failure::input(format!("no such folder: `{}`", folder.display()), "make it first"));
-    }
+    check_folder(path)?;
     Ok(*format)
 }
 
@@ -59,23 +62,18 @@ pub fn write(path: &Path, format: ImageFormat, image: &DynamicImage) -> Result<(
     image.write_to(&mut bytes, format).map_err(|error| {
         Failure::input(format!("cannot write `{}`: {error}", path.display()), "png holds every kind of image")
     })?;
-    write_bytes(path, bytes.get_ref()).map_err(|error| {
+    regard::file::replace(path, bytes.get_ref()).map_err(|error| {
         Failure::ours(format!("cannot write `{}`: {error}", path.display()), "is the folder writable?")
     })
 }
 
-/// Writes beside `path`, then renames over it: a reader sees the old file or the new, never half.
-fn write_bytes(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let partial = folder_of(path).join(format!(".{name}.{}.partial", std::process::id()));
-    let written = File::create(&partial)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        // the error to report is the first one
-        let _ = fs::remove_file(&partial);
+/// Refuses to write into a folder that is not there.
+pub fn check_folder(path: &Path) -> Result<(), Failure> {
+    let folder = folder_of(path);
+    if folder.is_dir() {
+        return Ok(());
     }
-    written
+    Err(Failure::input(format!("no such folder: `{}`", folder.display()), "make it first"))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -88,17 +86,6 @@ fn folder_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        // a folder cannot be renamed over
-        let path = folder.path().join("out.png");
-        fs::create_dir(&path).unwrap();
-        assert!(write_bytes(&path, b"new").is_err());
-        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["out.png"]);
-    }
 
     #[test]
     fn a_bare_name_is_in_the_current_folder() {

@@ -4,6 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use regard::data::{Picture, Preprocess, prepare};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
+use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -27,7 +28,7 @@ pub struct WeightsArgs {
     #[arg(long, value_name = "FILE")]
     pub weights: String,
 
-    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, torchvision, facebook, san, jax
+    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard
     #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
     pub from: Option<Upstream>,
 
@@ -49,7 +50,12 @@ pub fn named(model: &str, changes: &[String]) -> Result<(ModelConfig, Preprocess
     let (mut config, preprocess) = if path.extension().is_some_and(|ending| ending == "toml") {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::input(format!("cannot read `{model}`: {error}"), "is the path right?"))?;
-        (ModelConfig::from_toml(&text)?, Preprocess::WHOLE)
+        let config = ModelConfig::from_toml(&text).map_err(|error| {
+            Failure::input(format!("`{model}`, {error}"), "`regard models config NAME` prints a file to start from")
+        })?;
+        // pictures are prepared as the first preset of the family wants them
+        let family = models::presets().into_iter().find(|preset| preset.config.family() == config.family());
+        (config, family.map_or(Preprocess::WHOLE, |preset| preset.preprocess))
     } else {
         let preset = models::preset(model)?;
         (preset.config, preset.preprocess)
@@ -69,6 +75,7 @@ impl WeightsArgs {
     /// The model with its weights; a new head changes the configuration.
     pub fn load(&self, config: &mut ModelConfig, device: &Device) -> Result<Model, Failure> {
         if let Some(classes) = self.new_head {
+            writeln!(stderr(), "note: the head for {classes} classes is new and knows nothing yet")?;
             *config = config.with("classes", serde_json::json!(classes))?;
         }
         let path = weights::fetch(&self.weights, &mut download_bar())?;
@@ -76,6 +83,11 @@ impl WeightsArgs {
             LoadOptions { from: self.from, new_head: self.new_head, grid: config.grid(), ..LoadOptions::default() };
         Ok(weights::load(config.init(device)?, &path, &options)?.model)
     }
+}
+
+/// A count for which zero makes no sense.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "a number of at least 1".into())
 }
 
 /// An upstream by its name.

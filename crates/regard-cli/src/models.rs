@@ -24,7 +24,14 @@ pub struct Args {
 enum Command {
     /// Parameters and costs of a model, part by part
     Show {
-        #[arg(value_name = "NAME")]
+        /// A preset or a TOML file
+        #[arg(value_name = "MODEL")]
+        name: String,
+    },
+    /// Print the configuration of a model as TOML, to change and use as `--model FILE.toml`
+    Config {
+        /// A preset or a TOML file
+        #[arg(value_name = "MODEL")]
         name: String,
     },
 }
@@ -72,6 +79,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     match &args.command {
         None => list(args.json, out),
         Some(Command::Show { name }) => show(name, args.json, out),
+        Some(Command::Config { name }) => Ok(write!(out, "{}", named(name, &[])?.0.to_toml())?),
     }
 }
 
@@ -96,7 +104,7 @@ fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
     let ledger = preset.ledger()?;
     Ok(Entry {
         name: preset.name,
-        family: preset.family(),
+        family: preset.config.family(),
         paper: preset.paper,
         image: preset.config.image(),
         parameters: ledger.parameters(),
@@ -106,8 +114,8 @@ fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
 
 /// Parts are told to the second dot: `blocks.3`, `layer2.0`.
 fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let preset = models::preset(name)?;
-    let ledger = preset.ledger()?;
+    let (config, _) = named(name, &[])?;
+    let ledger = config.ledger(config.image())?;
     if json {
         return print_json(&ledger, out);
     }
@@ -123,8 +131,8 @@ fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
         sums.multiply_adds += Convention::MultiplyAdds.count(line.work);
         sums.activations += line.activations;
     }
-    let [height, width] = preset.config.image();
-    writeln!(out, "{name}: {} of {}, {height}x{width}\n", preset.family(), preset.paper)?;
+    let [height, width] = config.image();
+    writeln!(out, "{name}: {}, {height}x{width}\n", config.family())?;
     writeln!(out, "{:<24}{:>14}{:>16}{:>14}", "part", "parameters", "multiply-adds", "activations")?;
     for name in order {
         let Part { parameters, multiply_adds, activations } = parts[&name];

@@ -9,7 +9,7 @@ use std::io::{Write, stderr};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
-use crate::model::{ModelArgs, WeightsArgs, batch, read_picture};
+use crate::model::{ModelArgs, WeightsArgs, at_least_one, batch, read_picture};
 use crate::models::print_json;
 
 /// Classify pictures
@@ -26,7 +26,7 @@ pub struct Args {
     pictures: Vec<PathBuf>,
 
     /// How many answers to give
-    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = at_least_one)]
     top: usize,
 
     /// Names of the classes, one a line; ImageNet's for 1000 classes
@@ -105,7 +105,11 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         0 => Ok(()),
         bad => Err(Failure::input(
             format!("{bad} of {} pictures could not be read", predictions.len()),
-            "each is named above; the others were classified",
+            if bad < predictions.len() {
+                "each is named above; the others were classified"
+            } else {
+                "each is named above"
+            },
         )),
     }
 }

@@ -5,6 +5,7 @@ use regard::{Pass, weights};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
+use crate::files::check_folder;
 use crate::model::{ModelArgs, WeightsArgs};
 
 /// Run a model on a tensor called `input` and write its `logits`
@@ -30,6 +31,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
+    check_folder(&args.output)?;
+    if let (Ok(input), Ok(output)) = (args.input.canonicalize(), args.output.canonicalize())
+        && input == output
+    {
+        return Err(Failure::input(format!("`{}` is input and output", args.input.display()), "write to another file"));
+    }
     let (mut config, _) = args.model.config()?;
     let model = args.weights.load(&mut config, device)?;
     let tensors = weights::read(&args.input)?.tensors;
@@ -56,7 +63,7 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
         if !trace.names().any(|name| regard::pass::matches(pattern, name)) {
             return Err(Failure::input(
                 format!("nothing is recorded under `{pattern}`"),
-                "names are paths of parts, such as `blocks.*.attn.weights`",
+                "names are paths of parts, such as `blocks.*.attn.weights`; `*` stands for one part of a name",
             ));
         }
     }

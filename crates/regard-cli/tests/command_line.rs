@@ -194,3 +194,20 @@ fn an_interrupted_reader_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_picture_of_enormous_size_is_refused_before_it_is_decoded() {
+    // a header of 100000 x 100000 pixels, and next to no data
+    const HUGE: &[u8] = &[
+        137, 80, 78, 71, 13, 10, 26, 10, 0, 0, 0, 13, 73, 72, 68, 82, 0, 1, 134, 160, 0, 1, 134, 160, 8, 2, 0, 0, 0,
+        39, 48, 156, 159, 0, 0, 0, 11, 73, 68, 65, 84, 120, 156, 99, 96, 128, 1, 0, 0, 10, 0, 1, 127, 128, 116, 94, 0,
+        0, 0, 0, 73, 69, 78, 68, 174, 66, 96, 130,
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("huge.png"), HUGE).unwrap();
+    assert_refused(
+        folder.path(),
+        &["denoise", "huge.png", "out.png", "--sigma", "0.1"],
+        &["huge.png", "100000 x 100000"],
+    );
+}

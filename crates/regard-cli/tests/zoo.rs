@@ -74,6 +74,11 @@ fn costs_follow_the_size_of_the_picture_and_changes_of_fields() {
     assert_refused(folder.path(), &["cost", "vit-nanno"], &["`vit-nanno`", "`vit-nano`"]);
     assert_refused(folder.path(), &["cost", "vit-nano", "--set", "heads=5"], &["`heads`", "5"]);
     assert_refused(folder.path(), &["cost", "vit-nano", "--image", "big"], &["`big`"]);
+    let toml = stdout_of(folder.path(), &["models", "config", "vit-nano"]);
+    fs::write(folder.path().join("mine.toml"), toml.replace("depth = 5", "depth = 2")).unwrap();
+    assert_eq!(cost(&["mine.toml"])["parameters"], cost(&["vit-nano", "--set", "depth=2"])["parameters"]);
+    fs::write(folder.path().join("mine.toml"), toml.replace("depth = 5", "deep = 2")).unwrap();
+    assert_refused(folder.path(), &["cost", "mine.toml"], &["`mine.toml`", "line ", "deep"]);
 }
 
 #[test]
@@ -98,6 +103,8 @@ fn run_gives_the_logits_and_the_recorded_weights_of_the_library() {
     assert_eq!(out["logits"].iter::<f32>().collect::<Vec<_>>(), logits.iter::<f32>().collect::<Vec<_>>());
     let blocks = pass.into_trace().names().filter(|name| name.ends_with("attn.weights")).count();
     assert_eq!(out.len(), blocks + 1);
+    let itself = ["--output", "in.safetensors"];
+    assert_refused(folder.path(), &[&args[..], &itself].concat(), &["`in.safetensors` is input and output"]);
     let nothing = ["--output", "out.safetensors", "--record", "blocks.*.mlp.weights"];
     assert_refused(folder.path(), &[&args[..], &nothing].concat(), &["blocks.*.mlp.weights"]);
 }
@@ -128,7 +135,7 @@ fn eval_counts_folders_of_classes_and_manifests_alike() {
     let by_manifest = report(&stdout_of(folder.path(), &args));
     assert_eq!((&by_manifest["top1"], &by_manifest["loss"]), (&by_folder["top1"], &by_folder["loss"]));
     fs::write(folder.path().join("data/labels.csv"), "0/one.png,0\n1/one.png,eleven\n").unwrap();
-    assert_refused(folder.path(), &args, &["line 2", "eleven"]);
+    assert_refused(folder.path(), &args, &["line 2", "`eleven`"]);
 }
 
 #[test]

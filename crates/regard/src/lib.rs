@@ -19,6 +19,7 @@ pub mod data;
 pub mod device;
 pub mod error;
 pub mod evaluate;
+pub mod file;
 pub mod function;
 mod fused;
 pub mod layers;

@@ -12,6 +12,7 @@ const STAGES: &[(&str, usize)] = &[
     ("device", 0),
     ("error", 0),
     ("cost", 0),
+    ("file", 0),
     ("data", 1),
     ("attention", 2),
     ("layers", 3),

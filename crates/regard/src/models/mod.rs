@@ -133,12 +133,6 @@ pub struct AnyPreset {
 }
 
 impl AnyPreset {
-    /// The family's name, as `model = ".."` has it.
-    pub fn family(&self) -> String {
-        let value = serde_json::to_value(&self.config).expect("a configuration is plain data");
-        value["model"].as_str().expect("the tag is text").to_string()
-    }
-
     /// The costs of the model for its nominal picture, without making a parameter.
     ///
     /// # Errors
@@ -149,6 +143,17 @@ impl AnyPreset {
 }
 
 impl ModelConfig {
+    /// The family's name, as `model = ".."` has it.
+    pub fn family(&self) -> String {
+        let value = serde_json::to_value(self).expect("a configuration is plain data");
+        value["model"].as_str().expect("the tag is text").to_string()
+    }
+
+    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a configuration is plain data")
+    }
+
     /// Rows and columns of patches that positions are learned for; none for models without such positions.
     pub fn grid(&self) -> Option<[usize; 2]> {
         match self {
@@ -189,8 +194,10 @@ impl ModelConfig {
     /// # Errors
     /// When it is not TOML, or a field is unknown, missing or does not fit.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        toml::from_str(text)
-            .map_err(|error| Error::Field { field: "model".into(), reason: error.message().to_string() })
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            Error::Field { field: format!("line {line}"), reason: error.message().to_string() }
+        })
     }
 }
 
@@ -206,7 +213,8 @@ pub fn preset(name: &str) -> Result<AnyPreset, Error> {
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {
-    let nearest = known.iter().min_by_key(|known| distance(name, known));
+    // a name that was not finished is nearer than one that was misspelt
+    let nearest = known.iter().min_by_key(|known| (!known.starts_with(name), distance(name, known)));
     match nearest {
         Some(nearest) => format!("unknown; the nearest is `{nearest}`"),
         None => "unknown".into(),

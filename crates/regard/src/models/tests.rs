@@ -55,7 +55,7 @@ fn small_presets_have_about_the_same_number_of_parameters() {
 #[test]
 fn every_preset_survives_toml() {
     for preset in presets() {
-        let text = toml::to_string(&preset.config).unwrap();
+        let text = preset.config.to_toml();
         assert_eq!(ModelConfig::from_toml(&text).unwrap(), preset.config, "{text}");
     }
 }
@@ -78,7 +78,9 @@ fn an_unknown_name_or_field_tells_the_nearest() {
     let error = preset("vit-nano").unwrap().config.with("deph", serde_json::json!(3)).unwrap_err().to_string();
     assert!(error.contains("`deph`") && error.contains("`depth`"), "{error}");
     let error = ModelConfig::from_toml("model = \"vit\"\ndeph = 3").unwrap_err().to_string();
-    assert!(error.contains("deph"), "{error}");
+    assert!(error.contains("deph") && error.contains("line "), "{error}");
+    let error = preset("vit-tiny").unwrap_err().to_string();
+    assert!(error.contains("`vit-tiny-patch16-224`"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use burn::tensor::TensorData;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::rename::rename;
 use super::upstream::{Upstream, hugging_face};
@@ -59,16 +59,8 @@ pub fn write_tensors(path: &Path, tensors: &Tensors) -> Result<(), Error> {
     write(path, &serialised(&tensors, path)?)
 }
 
-/// Writes beside a file, then renames over it: a reader sees the old file or the new, never half.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.partial", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|error| {
-        _ = std::fs::remove_file(&beside);
-        Error::file(path, error)
-    })
+    crate::file::replace(path, bytes).map_err(|error| Error::file(path, error))
 }
 
 fn serialised(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Error> {
