@@ -17,12 +17,10 @@ pub mod gamma;
 pub mod gelu;
 pub mod layer_norm;
 pub mod local;
-
 mod math;
 pub mod nl_means;
 pub mod pairwise;
 pub mod patchwise;
-
 mod product;
 pub mod simd;
 pub mod softmax;
