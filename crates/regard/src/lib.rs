@@ -25,6 +25,7 @@ mod fused;
 pub mod layers;
 pub mod models;
 pub mod pass;
+pub mod random;
 #[cfg(test)]
 mod testing;
 pub mod weights;

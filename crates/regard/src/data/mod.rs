@@ -1,9 +1,21 @@
 //! From bytes to tensors.
 
+mod augment;
+mod batch;
+pub mod dataset;
 pub mod labels;
+mod loader;
+mod mix;
+mod order;
 mod picture;
 mod preprocess;
 mod resample;
 
+pub use augment::{Augment, Crop, RandAugment};
+pub use batch::{Batch, Target};
+pub use dataset::{Dataset, Part};
+pub use loader::{Loader, Preparation};
+pub use mix::Mix;
+pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess};
