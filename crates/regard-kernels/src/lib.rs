@@ -12,6 +12,7 @@
 
 pub mod additive;
 pub mod attention;
+pub mod batch_norm;
 mod elementwise;
 pub mod gamma;
 pub mod gelu;

@@ -14,6 +14,7 @@
 
 pub mod analyse;
 pub mod attention;
+pub mod batch_norm;
 pub mod cost;
 pub mod data;
 pub mod device;

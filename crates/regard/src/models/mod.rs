@@ -123,6 +123,36 @@ families! {
     Sasa sasa SasaConfig Sasa;
 }
 
+/// The logits of a model's heads, each `[B, classes]`.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// To be compared with the label.
+    pub class: Tensor<2>,
+    /// Of a distillation token, to be compared with the teacher.
+    pub distilled: Option<Tensor<2>>,
+}
+
+impl Heads {
+    /// What inference reads: the mean of the heads.
+    #[must_use]
+    pub fn mean(self) -> Tensor<2> {
+        match self.distilled {
+            Some(distilled) => (self.class + distilled).div_scalar(2.0),
+            None => self.class,
+        }
+    }
+}
+
+impl Model {
+    /// The same as [`forward`](Self::forward) with the heads apart, as training needs them.
+    pub fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
+        match self {
+            Self::Deit(model) => model.forward_heads(images, pass),
+            other => Heads { class: other.forward(images, pass), distilled: None },
+        }
+    }
+}
+
 /// A preset of any family.
 #[derive(Clone, Debug)]
 pub struct AnyPreset {
