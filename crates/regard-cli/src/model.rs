@@ -113,7 +113,12 @@ fn download_bar() -> impl FnMut(weights::Progress) {
 
 /// A picture ready for a model, `[C, H, W]`.
 pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
-    let rgb = prepare(&Picture::open(path)?, preprocess, config.image());
+    ready(&Picture::open(path)?, preprocess, config)
+}
+
+/// An open picture ready for a model, `[C, H, W]`.
+pub fn ready(picture: &Picture, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
+    let rgb = prepare(picture, preprocess, config.image());
     match config.channels() {
         3 => Ok(rgb),
         // the mean of the normalised channels

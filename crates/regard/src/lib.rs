@@ -27,6 +27,7 @@ pub mod layers;
 pub mod models;
 pub mod pass;
 pub mod random;
+pub mod report;
 #[cfg(test)]
 mod testing;
 pub mod weights;
