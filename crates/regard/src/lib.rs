@@ -17,6 +17,7 @@ pub mod attention;
 pub mod cost;
 pub mod data;
 pub mod device;
+pub mod download;
 pub mod error;
 pub mod evaluate;
 pub mod file;

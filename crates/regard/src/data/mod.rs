@@ -2,7 +2,9 @@
 
 mod augment;
 mod batch;
+pub mod check;
 pub mod dataset;
+pub mod fetch;
 pub mod labels;
 mod loader;
 mod mix;
