@@ -11,6 +11,8 @@ pub enum Failure {
     Input { message: String, hint: String },
     /// Something of ours or of the machine failed: status 1.
     Ours { message: String, hint: String },
+    /// A check ran to its end and found what should not be: status 1.
+    Found { message: String, hint: String },
     /// Nobody reads our output any more: no failure at all.
     Pipe,
 }
@@ -24,10 +26,14 @@ impl Failure {
         Self::Ours { message: message.to_string(), hint: hint.to_string() }
     }
 
+    pub fn found(message: impl Display, hint: impl Display) -> Self {
+        Self::Found { message: message.to_string(), hint: hint.to_string() }
+    }
+
     pub fn status(&self) -> u8 {
         match self {
             Self::Input { .. } => 2,
-            Self::Ours { .. } => 1,
+            Self::Ours { .. } | Self::Found { .. } => 1,
             Self::Pipe => 0,
         }
     }
@@ -52,7 +58,7 @@ impl Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input { message, hint } | Self::Ours { message, hint } => {
+            Self::Input { message, hint } | Self::Ours { message, hint } | Self::Found { message, hint } => {
                 write!(f, "error: {message}\nhint: {hint}")
             }
             Self::Pipe => f.write_str("output closed"),

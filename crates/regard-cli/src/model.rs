@@ -1,6 +1,7 @@
 //! What commands that run a model have in common: which model, which weights, which pictures.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use regard::data::dataset::is_picture;
 use regard::data::{Picture, Preprocess, prepare};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
@@ -142,16 +143,10 @@ pub fn batch(pictures: &[Vec<f32>], config: &ModelConfig, device: &Device) -> Te
 
 /// Files with the endings of pictures below a folder, sorted.
 pub fn pictures_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
     let entries = std::fs::read_dir(folder)
         .map_err(|error| Failure::input(format!("cannot read `{}`: {error}", folder.display()), "is it a folder?"))?;
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-            ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
-        })
-        .collect();
+    let mut files: Vec<PathBuf> =
+        entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| is_picture(path)).collect();
     files.sort();
     Ok(files)
 }

@@ -18,6 +18,7 @@ pub mod batch_norm;
 pub mod cost;
 pub mod data;
 pub mod device;
+pub mod download;
 pub mod error;
 pub mod evaluate;
 pub mod file;

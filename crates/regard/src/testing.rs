@@ -1,5 +1,7 @@
 //! What tests share: parity fixtures, seeded tensors and pictures, comparisons, finite differences.
 
+pub mod server;
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 pub use regard_kernels::naive::noise;

@@ -83,27 +83,27 @@ impl Augment {
         match self.crop {
             Crop::Middle => {}
             Crop::RandomResized { area, aspect } => {
-                check::range("augment.crop.random-resized.area", area)?;
-                check::between("augment.crop.random-resized.area", area[1], [0.0, 1.0])?;
-                check::range("augment.crop.random-resized.aspect", aspect)?;
+                limits::range("augment.crop.random-resized.area", area)?;
+                limits::between("augment.crop.random-resized.area", area[1], [0.0, 1.0])?;
+                limits::range("augment.crop.random-resized.aspect", aspect)?;
             }
             Crop::Random { padding } => {
-                check::between("augment.crop.random.padding", padding as f64, [0.0, 4096.0])?;
+                limits::between("augment.crop.random.padding", padding as f64, [0.0, 4096.0])?;
             }
         }
         if let Some(RandAugment { magnitude, std, operations, probability }) = self.rand_augment {
-            check::between("augment.rand-augment.magnitude", magnitude, [0.0, 10.0])?;
-            check::not_negative("augment.rand-augment.std", std)?;
-            check::between("augment.rand-augment.operations", operations as f64, [0.0, 15.0])?;
-            check::probability("augment.rand-augment.probability", probability)?;
+            limits::between("augment.rand-augment.magnitude", magnitude, [0.0, 10.0])?;
+            limits::not_negative("augment.rand-augment.std", std)?;
+            limits::between("augment.rand-augment.operations", operations as f64, [0.0, 15.0])?;
+            limits::probability("augment.rand-augment.probability", probability)?;
         }
-        check::probability("augment.flip", self.flip)?;
-        check::probability("augment.upside-down", self.upside_down)?;
-        check::probability("augment.grayscale", self.grayscale)?;
-        check::probability("augment.solarize", self.solarize)?;
-        check::probability("augment.blur", self.blur)?;
-        check::not_negative("augment.colour-jitter", self.colour_jitter)?;
-        check::probability("augment.erase", self.erase)
+        limits::probability("augment.flip", self.flip)?;
+        limits::probability("augment.upside-down", self.upside_down)?;
+        limits::probability("augment.grayscale", self.grayscale)?;
+        limits::probability("augment.solarize", self.solarize)?;
+        limits::probability("augment.blur", self.blur)?;
+        limits::not_negative("augment.colour-jitter", self.colour_jitter)?;
+        limits::probability("augment.erase", self.erase)
     }
 
     /// `[3, H, W]` for `image = [H, W]`: the changed picture, normalised.

@@ -42,10 +42,10 @@ impl Mix {
     /// # Errors
     /// When a field cannot work; the error names it and its value.
     pub fn validate(&self) -> Result<(), Error> {
-        check::not_negative("mix.mixup", self.mixup)?;
-        check::not_negative("mix.cutmix", self.cutmix)?;
-        check::probability("mix.switch", self.switch)?;
-        check::probability("mix.probability", self.probability)
+        limits::not_negative("mix.mixup", self.mixup)?;
+        limits::not_negative("mix.cutmix", self.cutmix)?;
+        limits::probability("mix.switch", self.switch)?;
+        limits::probability("mix.probability", self.probability)
     }
 
     /// How a batch of such images is mixed; none is not at all.

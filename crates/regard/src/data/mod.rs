@@ -3,9 +3,11 @@
 mod augment;
 mod batch;
 mod channels;
-mod check;
+pub mod check;
 pub mod dataset;
+pub mod fetch;
 pub mod labels;
+mod limits;
 mod loader;
 mod mix;
 mod order;

@@ -16,9 +16,10 @@ mod rename;
 mod toy;
 mod upstream;
 
+pub use crate::download::Progress;
 pub use address::Address;
 pub use export::{Export, export, write_tensors};
-pub use fetch::{Fetcher, Progress, fetch};
+pub use fetch::{Fetcher, fetch};
 pub use files::{Checkpoint, Format, read};
 pub use load::{LoadOptions, Loaded, fit, load};
 pub use names::{Tensors, fill, shapes, tensors};
