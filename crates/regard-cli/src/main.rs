@@ -1,11 +1,13 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
 mod args;
+mod data;
 mod denoise;
 mod eval;
 mod export;
 mod failure;
 mod files;
+mod font;
 mod model;
 mod models;
 mod operators;

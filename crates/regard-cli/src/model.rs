@@ -1,7 +1,7 @@
 //! What commands that run a model have in common: which model, which weights, which pictures.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use regard::data::{Picture, Preprocess, prepare};
+use regard::data::{Picture, Preprocess, prepare, to_channels};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
 use std::io::{Write as _, stderr};
@@ -113,19 +113,7 @@ fn download_bar() -> impl FnMut(weights::Progress) {
 
 /// A picture ready for a model, `[C, H, W]`.
 pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
-    let rgb = prepare(&Picture::open(path)?, preprocess, config.image());
-    match config.channels() {
-        3 => Ok(rgb),
-        // the mean of the normalised channels
-        1 => {
-            let pixels = rgb.len() / 3;
-            Ok((0..pixels).map(|i| (rgb[i] + rgb[i + pixels] + rgb[i + 2 * pixels]) / 3.0).collect())
-        }
-        other => Err(regard::Error::Field {
-            field: "channels".into(),
-            reason: format!("a picture has 3, or 1 in gray, the model takes {other}"),
-        }),
-    }
+    to_channels(prepare(&Picture::open(path)?, preprocess, config.image()), config.channels())
 }
 
 /// Pictures as one batch.
