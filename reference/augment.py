@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import PIL
-from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from PIL import Image, ImageEnhance, ImageOps
 from safetensors.numpy import save_file
 
 OUT = Path(__file__).parent.parent / "crates/regard/fixtures/augment"
@@ -56,8 +56,6 @@ def changes(image):
     for share in (-0.405, 0.2):
         yield f"translate-x {share}", affine(image, (1, 0, share * image.size[0], 0, 1, 0))
         yield f"translate-y {share}", affine(image, (1, 0, 0, 0, 1, share * image.size[1]))
-    for radius in (0.5, 2.0):
-        yield f"blur {radius}", image.filter(ImageFilter.GaussianBlur(radius))
 
 
 tensors = {}

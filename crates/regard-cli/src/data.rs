@@ -1,5 +1,6 @@
 //! `regard data`: datasets, before anything is trained on them.
 
+mod browse;
 mod check;
 mod fetch;
 
@@ -8,7 +9,7 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
-/// Check a dataset, or fetch a public one
+/// Look at a dataset, check it, or fetch a public one
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -17,12 +18,14 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum DataCommand {
+    Browse(browse::Args),
     Check(check::Args),
     Fetch(fetch::Args),
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     match &args.command {
+        DataCommand::Browse(args) => browse::run(args),
         DataCommand::Check(args) => check::run(args, out),
         DataCommand::Fetch(args) => fetch::run(args, out),
     }

@@ -7,6 +7,7 @@ mod eval;
 mod export;
 mod failure;
 mod files;
+mod font;
 mod model;
 mod models;
 mod operators;

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard::data::dataset::is_picture;
-use regard::data::{Picture, Preprocess, prepare};
+use regard::data::{Picture, Preprocess, prepare, to_channels};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
 use std::io::{Write as _, stderr};
@@ -119,19 +119,7 @@ pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) 
 
 /// An open picture ready for a model, `[C, H, W]`.
 pub fn ready(picture: &Picture, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
-    let rgb = prepare(picture, preprocess, config.image());
-    match config.channels() {
-        3 => Ok(rgb),
-        // the mean of the normalised channels
-        1 => {
-            let pixels = rgb.len() / 3;
-            Ok((0..pixels).map(|i| (rgb[i] + rgb[i + pixels] + rgb[i + 2 * pixels]) / 3.0).collect())
-        }
-        other => Err(regard::Error::Field {
-            field: "channels".into(),
-            reason: format!("a picture has 3, or 1 in gray, the model takes {other}"),
-        }),
-    }
+    to_channels(prepare(picture, preprocess, config.image()), config.channels())
 }
 
 /// Pictures as one batch.

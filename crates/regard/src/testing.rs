@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use crate::data::{Dataset, Picture};
 use crate::random::{Purpose, generator};
-use crate::{Error, device};
 /// Tests of models fill checkpoints in, though weights are a later stage.
 pub use crate::weights::{self, Tensors, fill, shapes};
+use crate::{Error, device};
 
 /// One folder of `fixtures/`.
 pub struct Fixture {

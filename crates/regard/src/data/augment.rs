@@ -14,7 +14,7 @@ use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::picture::normalise;
-use super::{Picture, Preprocess, check};
+use super::{Picture, Preprocess, limits};
 use crate::Error;
 
 /// Random changes of one picture, in the order in which they are made; everything is off by default.

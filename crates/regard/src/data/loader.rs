@@ -73,15 +73,18 @@ impl Loader {
             Ok(()) => step..self.order.steps(),
             Err(error) => return Batches::failed(error),
         };
-        let maker = Maker {
+        Batches::new(Arc::new(self.maker(epoch)), steps, self.workers)
+    }
+
+    fn maker(&self, epoch: usize) -> Maker {
+        Maker {
             dataset: Arc::clone(&self.dataset),
             pictures: self.order.epoch(epoch),
             repeats: self.order.repeats as u64,
             preparation: self.preparation.clone(),
             epoch: epoch as u64,
             stop: AtomicBool::new(false),
-        };
-        Batches::new(maker, steps, self.workers)
+        }
     }
 }
 

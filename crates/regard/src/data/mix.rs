@@ -6,7 +6,7 @@ use rand_distr::{Beta, Distribution as _};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-use super::{Batch, check};
+use super::{Batch, limits};
 use crate::Error;
 
 /// Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019); off by default.

@@ -1,4 +1,4 @@
-//! Gaussian blur: the exact one, where PIL's is an approximation by three box blurs.
+//! Gaussian blur: the exact one, where PIL's is an approximation by three box blurs, off by up to a few levels.
 
 use crate::data::Picture;
 

@@ -31,12 +31,7 @@ impl Crop {
 }
 
 /// Corner and size of a random part, as torchvision's `RandomResizedCrop` draws it.
-fn random_part(
-    size: [usize; 2],
-    area: [f64; 2],
-    aspect: [f64; 2],
-    random: &mut impl Rng,
-) -> ([usize; 2], [usize; 2]) {
+fn random_part(size: [usize; 2], area: [f64; 2], aspect: [f64; 2], random: &mut impl Rng) -> ([usize; 2], [usize; 2]) {
     for _ in 0..10 {
         let part = rectangle(size, area, aspect, random);
         if (0..2).all(|axis| part[axis] > 0 && part[axis] <= size[axis]) {
@@ -173,11 +168,9 @@ mod tests {
     #[test]
     fn the_whole_picture_at_its_own_size_is_not_changed() {
         let picture = noise_picture([8, 8], 2);
-        for crop in [
-            Crop::Middle,
-            Crop::Random { padding: 0 },
-            Crop::RandomResized { area: [1.0, 1.0], aspect: [1.0, 1.0] },
-        ] {
+        for crop in
+            [Crop::Middle, Crop::Random { padding: 0 }, Crop::RandomResized { area: [1.0, 1.0], aspect: [1.0, 1.0] }]
+        {
             assert_eq!(crop.apply(&picture, &Preprocess::WHOLE, [8, 8], &mut random(0)), picture, "{crop:?}");
         }
     }

@@ -80,6 +80,20 @@ fn epochs_and_seeds_differ() {
 }
 
 #[test]
+fn a_picture_changes_with_the_epoch_and_the_mix_with_the_step() {
+    let mut changed = loader();
+    changed.order.seed = None;
+    changed.preparation.mix = Mix::default();
+    assert_ne!(batches(&changed, 0, 0), batches(&changed, 1, 0));
+
+    let mut mixed = plain();
+    mixed.preparation.mix = Mix { mixup: 0.8, ..Mix::default() };
+    let shares = |epoch| batches(&mixed, epoch, 0).into_iter().map(|batch| batch.targets[0].share).collect::<Vec<_>>();
+    let all = [shares(0), shares(1)].concat();
+    assert!((1..10).all(|place| !all[..place].contains(&all[place])), "{all:?}");
+}
+
+#[test]
 fn every_picture_comes_once_an_epoch_with_its_class() {
     let loader = plain();
     let prepared = |index| {
@@ -229,9 +243,18 @@ fn what_is_dropped_stops_its_threads_and_no_more_is_read_than_fits_the_queues() 
     drop(batches);
     // the loader, the dataset here, and no thread
     assert_eq!(Arc::strong_count(&dataset), 2);
-    // one batch was taken, two wait, one is in the making, and taking one may have made place for another
+    // one batch was taken, two wait, and one is ready to
     let reads = dataset.reads.load(Ordering::Relaxed);
-    assert!(reads <= 10, "{reads} pictures were read");
+    assert!(reads <= 8, "{reads} pictures were read");
+}
+
+#[test]
+fn who_is_told_to_stop_reads_no_further_picture() {
+    let dataset = Faulty::new(Fault::None);
+    let maker = Arc::new(Loader { dataset: dataset.clone(), ..plain() }.maker(0));
+    drop(Batches::new(Arc::clone(&maker), 0..5, 0));
+    assert!(maker.batch(0).unwrap().is_none());
+    assert_eq!(dataset.reads.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -37,8 +37,7 @@ impl Batches {
         Self { maker: None, steps: 0..0, error: Some(error), queues: Vec::new(), threads: Vec::new(), taken: 0 }
     }
 
-    pub(super) fn new(maker: Maker, steps: Range<usize>, workers: usize) -> Self {
-        let maker = Arc::new(maker);
+    pub(super) fn new(maker: Arc<Maker>, steps: Range<usize>, workers: usize) -> Self {
         let mut batches = Self {
             maker: Some(Arc::clone(&maker)),
             steps: steps.clone(),
