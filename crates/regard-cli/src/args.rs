@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{data, denoise, eval, export, models, operators, predict, quickstart, run, table};
+use crate::{data, denoise, eval, export, models, operators, predict, quickstart, recipes, run, table, train};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ enum Command {
     Run(run::Args),
     Export(export::Args),
     Data(data::Args),
+    Train(train::Args),
+    Recipes(recipes::Args),
 }
 
 /// A command whose arguments were checked.
@@ -77,6 +79,8 @@ impl Plan {
                 Command::Run(args) => run::run(&args, &self.device),
                 Command::Export(args) => export::run(&args, &self.device),
                 Command::Data(args) => data::run(&args, out),
+                Command::Train(args) => train::run(&args, &self.device, out),
+                Command::Recipes(args) => recipes::run(&args, out),
                 Command::Quickstart(_) | Command::Denoise(_) => unreachable!("these became tasks of their own"),
             },
         }

@@ -13,8 +13,10 @@ mod models;
 mod operators;
 mod predict;
 mod quickstart;
+mod recipes;
 mod run;
 mod table;
+mod train;
 
 use clap::Parser as _;
 use std::io::{Write as _, stderr, stdout};

@@ -20,6 +20,7 @@ pub mod layer_norm;
 pub mod local;
 mod math;
 pub mod nl_means;
+pub mod optimise;
 pub mod pairwise;
 pub mod patchwise;
 mod product;

@@ -26,15 +26,17 @@ pub mod function;
 mod fused;
 pub mod layers;
 pub mod models;
+mod nearest;
 pub mod pass;
 pub mod random;
 pub mod report;
 #[cfg(test)]
 mod testing;
+pub mod train;
 pub mod weights;
 
 pub use error::Error;
-pub use pass::{Pass, Trace};
+pub use pass::{Pass, StochasticDepth, Trace};
 
 /// README's example runs as a doctest; its links are relative to the repository, so it is not the crate's page.
 #[cfg(doctest)]

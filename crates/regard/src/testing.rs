@@ -34,6 +34,10 @@ impl Fixture {
                     Dtype::F32 => {
                         view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
                     }
+                    Dtype::I64 => {
+                        let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap()) as f32;
+                        view.data().chunks_exact(8).map(number).collect()
+                    }
                     Dtype::U8 | Dtype::BOOL => view.data().iter().map(|&b| f32::from(b)).collect(),
                     _ => continue,
                 };
@@ -53,6 +57,11 @@ impl Fixture {
             self.tensors.get(name).unwrap_or_else(|| panic!("{}: no `{name}` in the fixture", self.case));
         assert_eq!(shape.len(), D, "{}: `{name}` has shape {shape:?}", self.case);
         Tensor::from_data(TensorData::new(values.clone(), shape.clone()), device)
+    }
+
+    /// The values of a tensor of any rank.
+    pub fn values(&self, name: &str) -> &[f32] {
+        &self.tensors.get(name).unwrap_or_else(|| panic!("{}: no `{name}` in the fixture", self.case)).1
     }
 
     /// Every tensor of the checkpoint, for `weights::fill`, under names that `rename` gives; none leaves it out.
