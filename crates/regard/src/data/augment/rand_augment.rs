@@ -1,4 +1,4 @@
-//! `RandAugment` (Cubuk et al. 2020) as timm has it, with strengths that increase (`inc1`).
+//! RandAugment (Cubuk et al. 2020) as timm has it, with strengths that increase (`inc1`).
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
@@ -131,7 +131,7 @@ mod tests {
             (Operation::ShearX, -1.0, |picture| affine(picture, [1.0, -0.27, 0.0, 0.0, 1.0, 0.0], FILL)),
             (Operation::TranslateX, 1.0, |picture| affine(picture, [1.0, 0.0, 12.15, 0.0, 1.0, 0.0], FILL)),
             (Operation::TranslateY, -1.0, |picture| {
-                affine(picture, [1.0, 0.0, 0.0, 0.0, 1.0, 0.45 * -0.9 * 20.0], FILL)
+                affine(picture, [1.0, 0.0, 0.0, 0.0, 1.0, 0.45 * -0.9 * 20.0], FILL);
             }),
         ];
         for (operation, sign, change) in cases {
