@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{denoise, eval, export, models, operators, predict, quickstart, run, table};
+use crate::{data, denoise, eval, export, models, operators, predict, quickstart, recipes, run, table, train};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -31,6 +31,9 @@ enum Command {
     Eval(eval::Args),
     Run(run::Args),
     Export(export::Args),
+    Data(data::Args),
+    Train(train::Args),
+    Recipes(recipes::Args),
 }
 
 /// A command whose arguments were checked.
@@ -75,6 +78,9 @@ impl Plan {
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Run(args) => run::run(&args, &self.device),
                 Command::Export(args) => export::run(&args, &self.device),
+                Command::Data(args) => data::run(&args, out),
+                Command::Train(args) => train::run(&args, &self.device, out),
+                Command::Recipes(args) => recipes::run(&args, out),
                 Command::Quickstart(_) | Command::Denoise(_) => unreachable!("these became tasks of their own"),
             },
         }

@@ -47,6 +47,7 @@ fn help_is_readable() {
     {
         insta::assert_snapshot!(format!("help-{command}"), stdout_of(&[command, "--help"]));
     }
+    insta::assert_snapshot!("help-data-browse", stdout_of(&["data", "browse", "--help"]));
 }
 
 #[test]
@@ -56,6 +57,18 @@ fn operators_are_listed_as_text_and_as_json() {
     let operators = json.as_array().unwrap();
     assert_eq!(operators.len() + 1, stdout_of(&["operators"]).lines().count());
     assert!(operators.iter().all(|operator| operator["name"].is_string() && operator["paper"].is_string()));
+}
+
+#[test]
+fn a_sheet_of_what_is_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_refused(folder.path(), &["data", "browse", "nowhere", "-o", "page.png"], &["nowhere"]);
+    assert_refused(folder.path(), &["data", "browse", "nowhere", "-o", "page.doc"], &["page.doc", "png"]);
+    assert_refused(folder.path(), &["data", "browse", "nowhere", "-o", "page.png", "--rows", "2000"], &["2000"]);
+    let recipe = ["data", "browse", "nowhere", "-o", "page.png", "--recipe", "recipe.toml"];
+    assert_refused(folder.path(), &recipe, &["recipe.toml"]);
+    fs::write(folder.path().join("recipe.toml"), "[mix]\nmixupp = 1.0\n").unwrap();
+    assert_refused(folder.path(), &recipe, &["recipe.toml", "mixupp"]);
 }
 
 #[test]

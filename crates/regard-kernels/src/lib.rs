@@ -12,6 +12,7 @@
 
 pub mod additive;
 pub mod attention;
+pub mod batch_norm;
 mod elementwise;
 pub mod gamma;
 pub mod gelu;
@@ -19,6 +20,7 @@ pub mod layer_norm;
 pub mod local;
 mod math;
 pub mod nl_means;
+pub mod optimise;
 pub mod pairwise;
 pub mod patchwise;
 mod product;

@@ -1,10 +1,12 @@
 //! Every kernel by its definition, in plain loops and f64. Slow on purpose; only tests call it.
 
+mod channels;
 mod check;
 mod dot;
 mod rows;
 mod windows;
 
+pub use channels::{batch_moments, batch_norm};
 pub use check::{assert_close, assert_differences, assert_same_on_threads, noise, wide};
 pub use dot::{Masks, attention};
 pub use rows::{bias_gelu, gelu, layer_norm, log_softmax, log_softmax_backward, softmax, softmax_backward};

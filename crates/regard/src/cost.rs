@@ -4,8 +4,8 @@
 //! count differently; each [`Convention`] is a view on the same ledger.
 
 use burn::module::Param;
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
-use burn::nn::{BatchNorm, PaddingConfig2d};
 use burn::tensor::Tensor;
 use serde::Serialize;
 use std::fmt::Display;
@@ -250,13 +250,5 @@ impl Costed for Conv2d {
         let parameters = size(&self.weight) + self.bias.as_ref().map_or(0, size);
         ledger.line(parameters, work, outputs * height * width);
         vec![outputs, height, width]
-    }
-}
-
-impl Costed for BatchNorm {
-    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let elements = shape.iter().product::<usize>();
-        ledger.line(size(&self.gamma) + size(&self.beta), Work::Norm { elements: elements as u64 }, elements);
-        shape
     }
 }

@@ -5,11 +5,14 @@
 //! path that forms the weights and hands them over under a dotted name that equals the parameter
 //! path of the layer, such as `blocks.3.attn.weights`.
 
+mod depth;
+
 use burn::backend::{DispatchTensor, TensorMetadata};
 use burn::tensor::{Tensor, TensorData};
 use std::fmt::Display;
 
 use crate::Error;
+pub use depth::StochasticDepth;
 
 /// A forward pass on its way through a model.
 #[derive(Debug, Default)]
@@ -17,6 +20,7 @@ pub struct Pass {
     path: Vec<String>,
     listener: Listener,
     trace: Trace,
+    depth: Option<depth::Depth>,
 }
 
 #[derive(Debug, Default)]

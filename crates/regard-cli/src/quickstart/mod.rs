@@ -4,7 +4,6 @@
 //! which keeps what is alike alike; layers start from a fixed seed.
 
 mod draw;
-mod font;
 mod global;
 mod means;
 mod scene;

@@ -5,14 +5,12 @@
 //! pairwise attention applies to every pair of pixels and patchwise attention to every pixel.
 //! It owns parameters and still lives here, since both operators are defined by means of it.
 
-use burn::module::{Initializer, Module, Param, RunningState};
-use burn::nn::{BatchNorm, BatchNormConfig};
+use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
-use regard_kernels::gamma::{Moments, Statistics};
-use std::sync::{Arc, OnceLock};
+use burn::tensor::{Device, Tensor};
 
 use super::project;
+use crate::batch_norm::BatchNorm;
 
 /// Norm, rectifier, linear, norm, rectifier, linear over the channel axis.
 #[derive(Module, Debug)]
@@ -36,9 +34,9 @@ impl Gamma {
         // uniform in ±1/sqrt(fan in)
         let uniform = Initializer::KaimingUniform { gain: 1.0 / 3f64.sqrt(), fan_out_only: false };
         Self {
-            norm1: BatchNormConfig::new(inputs).init(device),
+            norm1: BatchNorm::new(inputs, device),
             linear1: uniform.init_with([hidden, inputs], Some(inputs), None, device),
-            norm2: BatchNormConfig::new(hidden).init(device),
+            norm2: BatchNorm::new(hidden, device),
             linear2: uniform.init_with([outputs, hidden], Some(hidden), None, device),
             bias2: uniform.init_with([outputs], Some(hidden), None, device),
         }
@@ -79,72 +77,11 @@ impl Gamma {
     }
 }
 
-/// Whether this norm takes the moments of the batch, by the same rule as Burn's own forward pass.
-fn statistics(norm: &BatchNorm, device: &Device) -> Statistics {
-    if device.is_autodiff() && norm.training.is_enabled() { Statistics::Batch } else { Statistics::Given }
-}
-
-/// The running moments of a norm.
-fn running(norm: &BatchNorm) -> Moments {
-    let values = |state: &RunningState<Tensor<1>>| state.value().into_data().iter::<f32>().collect();
-    Moments { mean: values(&norm.running_mean), variance: values(&norm.running_var), count: 1 }
-}
-
-/// Moves the running moments towards those of a batch, as Burn's own forward pass does.
-fn update(norm: &BatchNorm, moments: &Moments, device: &Device) {
-    let device = device.clone().inner();
-    for (state, values) in [(&norm.running_mean, &moments.mean), (&norm.running_var, &moments.variance)] {
-        let batch = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &device);
-        let running = state.value_sync();
-        let batch = batch.to_device(&running.device());
-        state.update(running.mul_scalar(1.0 - norm.momentum).add(batch.mul_scalar(norm.momentum)).detach());
-    }
-}
-
-/// The moments that the norms of a fused kernel use: read before it runs, found while it runs, kept after it ran.
-#[derive(Clone, Debug)]
-pub(super) struct Norms<const N: usize> {
-    pub statistics: Statistics,
-    given: [Moments; N],
-    found: Arc<OnceLock<[Moments; N]>>,
-}
-
-impl<const N: usize> Norms<N> {
-    /// None when the norms disagree about where their moments come from or about epsilon: the kernels know one.
-    pub fn new(norms: [&BatchNorm; N], device: &Device) -> Option<Self> {
-        let statistics = norms.map(|norm| statistics(norm, device));
-        let agree = |index: usize| statistics[index] == statistics[0] && norms[index].epsilon == norms[0].epsilon;
-        (0..N).all(agree).then(|| Self {
-            statistics: statistics[0],
-            given: if statistics[0] == Statistics::Given {
-                norms.map(running)
-            } else {
-                [(); N].map(|()| Moments::default())
-            },
-            found: Arc::default(),
-        })
-    }
-
-    /// What the forward pass normalises with; `find` looks for it in the batch.
-    pub fn moments(&self, find: impl FnOnce() -> [Moments; N]) -> &[Moments; N] {
-        self.found.get_or_init(|| match self.statistics {
-            Statistics::Given => self.given.clone(),
-            Statistics::Batch => find(),
-        })
-    }
-
-    /// Lets the norms remember the batch.
-    pub fn update(&self, norms: [&BatchNorm; N], device: &Device) {
-        if let (Statistics::Batch, Some(found)) = (self.statistics, self.found.get()) {
-            norms.iter().zip(found).for_each(|(norm, moments)| update(norm, moments, device));
-        }
-    }
-}
-
 /// Gammas for tests, from flat lists of parameters.
 #[cfg(test)]
 pub(crate) mod samples {
     use super::*;
+    use crate::batch_norm::Running;
     use crate::testing::{noise, random_on};
     use burn::module::ParamId;
 
@@ -195,8 +132,8 @@ pub(crate) mod samples {
                 gamma: Param::initialized(ParamId::new(), scale.clone()),
                 beta: Param::initialized(ParamId::new(), shift.clone()),
                 training: Param::from_bool(false),
-                running_mean: RunningState::new(random_on([width], seed, &scale.device()).mul_scalar(0.3)),
-                running_var: RunningState::new(random_on([width], seed + 1, &scale.device()).add_scalar(2.0)),
+                running_mean: Running::new(random_on([width], seed, &scale.device()).mul_scalar(0.3)),
+                running_var: Running::new(random_on([width], seed + 1, &scale.device()).add_scalar(2.0)),
                 momentum: 0.1,
                 epsilon: 1e-5,
             };

@@ -154,7 +154,7 @@ struct Layer {
 
 impl From<&super::Gamma> for Gamma {
     fn from(gamma: &super::Gamma) -> Self {
-        let layer = |norm: &burn::nn::BatchNorm, weight: &Tensor<2>| Layer {
+        let layer = |norm: &crate::batch_norm::BatchNorm, weight: &Tensor<2>| Layer {
             mean: wide(&norm.running_mean.value()),
             variance: wide(&norm.running_var.value()),
             scale: wide(&norm.gamma.val()),

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use regard_kernels::pairwise as kernels;
 use regard_kernels::window::Window;
 
-use super::gamma::Norms;
 use super::window::{Border, aggregate, check_odd, check_window, unfold};
 use super::{Attended, Gamma, check};
 use crate::Pass;
+use crate::batch_norm::Norms;
 use crate::fused::{self, Kept, Kernel};
 
 /// The relation `delta` between two pixels' features.
@@ -118,7 +118,7 @@ fn fused(
     norms: Norms<2>,
 ) -> Tensor<4> {
     let [batch, features, height, width] = phi.dims();
-    let (shape, device) = (beta.dims(), phi.device());
+    let shape = beta.dims();
     let case = kernels::Pairwise {
         batch,
         features,
@@ -147,7 +147,7 @@ fn fused(
         None => fused::apply(kernel, [phi, psi, beta, parameters], shape),
         Some(position) => fused::apply(kernel, [phi, psi, beta, position.into_dispatch(), parameters], shape),
     };
-    norms.update([&gamma.norm1, &gamma.norm2], &device);
+    norms.update([&gamma.norm1, &gamma.norm2]);
     out
 }
 

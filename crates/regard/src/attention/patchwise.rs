@@ -14,10 +14,10 @@ use regard_kernels::patchwise::{PatchAggregate, PatchRelate, Relation};
 use regard_kernels::window::Window;
 use serde::{Deserialize, Serialize};
 
-use super::gamma::Norms;
 use super::window::{Border, aggregate, check_odd, check_window, unfold};
 use super::{Attended, Gamma, check};
 use crate::Pass;
+use crate::batch_norm::Norms;
 use crate::fused::{self, Kept, Kernel};
 
 /// The relation `delta` of a whole patch.
@@ -78,9 +78,9 @@ pub fn patchwise(
 /// The same by two kernels that keep patches and weights in the cache, and a small norm between them.
 fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma, options: &Patchwise) -> Tensor<4> {
     let [batch, features, height, width] = psi.dims();
-    let (values, device) = (beta.dims()[1], psi.device());
+    let values = beta.dims()[1];
     let window = Window { height, width, size: options.window };
-    let norms = Norms::new([&gamma.norm1], &device).expect("one norm agrees with itself");
+    let norms = Norms::new([&gamma.norm1], &psi.device()).expect("one norm agrees with itself");
     let relate = Relate {
         case: PatchRelate {
             batch,
@@ -103,7 +103,7 @@ fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma,
         Some(phi) => fused::apply(relate, [phi.into_dispatch(), psi, parameters], shape),
         None => fused::apply(relate, [psi, parameters], shape),
     };
-    norms.update([&gamma.norm1], &device);
+    norms.update([&gamma.norm1]);
     let hidden = relu(gamma.norm2.forward(hidden));
 
     let weights = gamma.outputs() / window.offsets();

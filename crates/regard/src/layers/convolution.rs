@@ -1,11 +1,12 @@
 //! Parts of convolutional networks around Burn's own: square convolutions, convolution with norm, global average.
 
 use burn::module::{Initializer, Module};
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::MaxPool2d;
-use burn::nn::{BatchNorm, PaddingConfig2d};
 use burn::tensor::Tensor;
 
+use crate::batch_norm::BatchNorm;
 use crate::cost::{Costed, Ledger, Work};
 
 /// A `kernel` x `kernel` convolution without bias, padded by `kernel / 2`: at stride 1 it keeps a map's size.

@@ -178,9 +178,9 @@ impl EncoderBlock {
     /// When the tokens have another width.
     pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
         let attended = pass.within("attn", |pass| self.attn.forward(self.norm1.forward(x.clone()), pass));
-        let x = x + scaled(self.ls1.as_ref(), attended);
+        let x = x + pass.branch(scaled(self.ls1.as_ref(), attended));
         let thought = self.mlp.forward(self.norm2.forward(x.clone()));
-        x + scaled(self.ls2.as_ref(), thought)
+        x + pass.branch(scaled(self.ls2.as_ref(), thought))
     }
 }
 
@@ -318,6 +318,18 @@ pub fn ledger_of_patches(patch_embed: &PatchEmbed, blocks: &[EncoderBlock]) -> L
         shape = ledger.part(format!("blocks.{i}"), block, shape);
     }
     ledger
+}
+
+/// `[B, N, D] -> [B, N, D]` through all blocks; records the tokens after each under `blocks.i`.
+pub(crate) fn through_blocks(blocks: &[EncoderBlock], mut x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
+    pass.begin_blocks(blocks.len());
+    for (i, block) in blocks.iter().enumerate() {
+        let name = format!("blocks.{i}");
+        pass.next_block();
+        x = pass.within(&name, |pass| block.forward(x, pass));
+        pass.record(&name, &x);
+    }
+    x
 }
 
 /// With these limits no count of costs overflows.

@@ -12,11 +12,12 @@ mod residual;
 mod san;
 mod stem;
 
+pub use crate::batch_norm::BatchNorm;
 pub use convolution::{ConvNorm, GlobalAverage, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
 };
-pub(crate) use encoder::{check_depth, check_size, prepend, small_table};
+pub(crate) use encoder::{check_depth, check_size, prepend, small_table, through_blocks};
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};

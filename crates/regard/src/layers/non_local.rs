@@ -10,13 +10,14 @@
 //! - an axis of one position is not pooled, where the references would lose it.
 
 use burn::module::{Initializer, Module, Param};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear};
+use burn::nn::Linear;
 use burn::tensor::module::{max_pool1d, max_pool2d};
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::attention::{Affinity, Attended, NonLocalOptions, non_local};
+use crate::batch_norm::BatchNorm;
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass};
 
@@ -98,7 +99,7 @@ impl NonLocalConfig {
         self.validate()?;
         let inner = self.inner();
         let embeds = self.affinity != Affinity::Gaussian;
-        let mut norm = BatchNormConfig::new(self.channels).init(device);
+        let mut norm = BatchNorm::new(self.channels, device);
         norm.gamma = Initializer::Zeros.init([self.channels], device);
         Ok(NonLocal {
             theta: embeds.then(|| pointwise(self.channels, inner, device)),
@@ -198,7 +199,7 @@ impl NonLocal {
         };
         let attended = non_local(theta, phi, g, &options, pass);
         let change = self.norm.forward(self.output.forward(attended.out).swap_dims(1, 2));
-        Attended { out: features + change.reshape(shape), weights: attended.weights }
+        Attended { out: features + pass.branch(change.reshape(shape)), weights: attended.weights }
     }
 }
 

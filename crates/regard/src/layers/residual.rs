@@ -6,16 +6,17 @@
 //! Fields are named as in torchvision, so that its checkpoints fit.
 
 use burn::module::Module;
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::convolution::square;
-use crate::Error;
+use crate::batch_norm::BatchNorm;
 use crate::cost::{Costed, Ledger, Work};
+use crate::{Error, Pass};
 
 /// What a residual block computes beside its shortcut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +98,7 @@ impl ResidualBody {
     /// Convolution, norm and, in the large stem, pool.
     pub fn stem(&self, device: &Device) -> (Conv2d, BatchNorm, Option<MaxPool2d>) {
         let channels = [self.channels, self.stem_width];
-        let norm = BatchNormConfig::new(self.stem_width).init(device);
+        let norm = BatchNorm::new(self.stem_width, device);
         match self.stem {
             ResidualStem::Small => (square(channels, 3).init(device), norm, None),
             ResidualStem::Large => {
@@ -130,7 +131,7 @@ impl ResidualBody {
         let convolution = |channels: [usize; 2], kernel: usize, stride: usize| {
             square(channels, kernel).with_stride([stride, stride]).init(device)
         };
-        let norm = |channels: usize| BatchNormConfig::new(channels).init(device);
+        let norm = |channels: usize| BatchNorm::new(channels, device);
         let projects = stride != 1 || inputs != outputs;
         let downsample = projects.then(|| (convolution([inputs, outputs], 1, stride), norm(outputs)));
         match self.block {
@@ -171,7 +172,7 @@ pub struct Residual {
 
 impl Residual {
     /// `[B, C, H, W] -> [B, C', H', W']`
-    pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
+    pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let shortcut = match &self.downsample {
             Some((convolution, norm)) => norm.forward(convolution.forward(map.clone())),
             None => map.clone(),
@@ -181,7 +182,7 @@ impl Residual {
         if let (Some(convolution), Some(norm)) = (&self.conv3, &self.bn3) {
             out = norm.forward(convolution.forward(relu(out)));
         }
-        relu(out + shortcut)
+        relu(pass.branch(out) + shortcut)
     }
 }
 
@@ -212,6 +213,7 @@ impl Costed for Residual {
 mod tests {
     use super::*;
     use crate::device;
+    use crate::pass::StochasticDepth;
     use crate::testing::{assert_close, random};
     use burn::module::Param;
 
@@ -228,7 +230,20 @@ mod tests {
             let last = block.bn3.as_mut().unwrap_or(&mut block.bn2);
             last.gamma = Param::from_tensor(last.gamma.val().zeros_like());
             let map = random([2, last.gamma.dims()[0], 3, 5], 1);
-            assert_close(&block.forward(map.clone()), &relu(map), 0.0);
+            assert_close(&block.forward(map.clone(), &mut Pass::silent()), &relu(map), 0.0);
+        }
+    }
+
+    #[test]
+    fn a_branch_that_is_left_out_leaves_the_shortcut() {
+        let depth = StochasticDepth { rate: 1.0 - 1e-12, uniform: true, seed: 1, step: 1 };
+        for block in body(ResidualBlock::Basic).stages(&device::cpu()).remove(1) {
+            let map = random([2, block.conv1.weight.dims()[1], 3, 5], 1);
+            let shortcut = match &block.downsample {
+                Some((convolution, norm)) => norm.forward(convolution.forward(map.clone())),
+                None => map.clone(),
+            };
+            assert_close(&block.forward(map, &mut Pass::training(depth)), &relu(shortcut), 0.0);
         }
     }
 
@@ -239,7 +254,7 @@ mod tests {
             let maps: Vec<Tensor<4>> = stages
                 .iter()
                 .scan(random([1, 8, 7, 6], 1), |map, stage| {
-                    *map = stage.iter().fold(map.clone(), |map, block| block.forward(map));
+                    *map = stage.iter().fold(map.clone(), |map, block| block.forward(map, &mut Pass::silent()));
                     Some(map.clone())
                 })
                 .collect();

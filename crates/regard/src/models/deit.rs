@@ -11,12 +11,12 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{Heads, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table,
+    ledger_of_patches, prepend, small_table, through_blocks,
 };
 use crate::{Error, Pass};
 
@@ -109,26 +109,6 @@ pub struct Deit {
     pub head_dist: Option<Linear>,
 }
 
-/// The logits of both heads, each `[B, classes]`.
-#[derive(Clone, Debug)]
-pub struct DeitLogits {
-    /// Of the class token, to be compared with the label.
-    pub class: Tensor<2>,
-    /// Of the distillation token, to be compared with the teacher.
-    pub distillation: Option<Tensor<2>>,
-}
-
-impl DeitLogits {
-    /// What inference reads: the mean of both heads.
-    #[must_use]
-    pub fn mean(self) -> Tensor<2> {
-        match self.distillation {
-            Some(distillation) => (self.class + distillation).div_scalar(2.0),
-            None => self.class,
-        }
-    }
-}
-
 impl Deit {
     /// `[B, C, H, W] -> [B, classes]`: the mean of both heads' logits.
     ///
@@ -144,23 +124,19 @@ impl Deit {
     ///
     /// # Panics
     /// When the images have another size or number of channels than the config says.
-    pub fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> DeitLogits {
+    pub fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
         let mut x = self.patch_embed.forward(images);
         if let Some(token) = &self.dist_token {
             x = prepend(token, x);
         }
         x = prepend(&self.cls_token, x) + self.pos_embed.val();
-        for (i, block) in self.blocks.iter().enumerate() {
-            let name = format!("blocks.{i}");
-            x = pass.within(&name, |pass| block.forward(x, pass));
-            pass.record(&name, &x);
-        }
+        x = through_blocks(&self.blocks, x, pass);
         x = self.norm.forward(x);
         pass.record("norm", &x);
         let token = |index: usize| x.clone().narrow(1, index, 1).squeeze_dim::<2>(1);
-        DeitLogits {
+        Heads {
             class: self.head.forward(token(0)),
-            distillation: self.head_dist.as_ref().map(|head| head.forward(token(1))),
+            distilled: self.head_dist.as_ref().map(|head| head.forward(token(1))),
         }
     }
 

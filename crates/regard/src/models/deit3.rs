@@ -16,7 +16,7 @@ use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table,
+    ledger_of_patches, prepend, small_table, through_blocks,
 };
 use crate::{Error, Pass};
 
@@ -112,13 +112,8 @@ impl Deit3 {
     /// When the images have another size or number of channels than the config says.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let patches = self.patch_embed.forward(images) + self.pos_embed.val();
-        let mut x = prepend(&self.cls_token, patches);
-        for (i, block) in self.blocks.iter().enumerate() {
-            let name = format!("blocks.{i}");
-            x = pass.within(&name, |pass| block.forward(x, pass));
-            pass.record(&name, &x);
-        }
-        x = self.norm.forward(x);
+        let x = through_blocks(&self.blocks, prepend(&self.cls_token, patches), pass);
+        let x = self.norm.forward(x);
         pass.record("norm", &x);
         self.head.forward(x.narrow(1, 0, 1).squeeze_dim::<2>(1))
     }

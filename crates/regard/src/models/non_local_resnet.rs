@@ -7,7 +7,6 @@
 //! no dropout before the classifier.
 
 use burn::module::Module;
-use burn::nn::BatchNorm;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2d;
 use burn::tensor::activation::relu;
@@ -19,7 +18,8 @@ use crate::attention::Affinity;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{
-    GlobalAverage, Linear, NonLocal, NonLocalConfig, PoolOrder, Residual, ResidualBlock, ResidualBody, ResidualStem,
+    BatchNorm, GlobalAverage, Linear, NonLocal, NonLocalConfig, PoolOrder, Residual, ResidualBlock, ResidualBody,
+    ResidualStem,
 };
 use crate::{Error, Pass};
 
@@ -206,9 +206,11 @@ impl NonLocalResNet {
         if let Some(pool) = &self.maxpool {
             map = pool.forward(map);
         }
+        pass.begin_blocks(self.layer_.iter().map(Vec::len).sum());
         for (stage, blocks) in self.layer_.iter().enumerate() {
             for (index, block) in blocks.iter().enumerate() {
-                map = block.forward(map);
+                pass.next_block();
+                map = block.forward(map, pass);
                 pass.record(&format!("layer{}.{index}", stage + 1), &map);
                 if let Some((number, non_local)) = self.after([stage, index]) {
                     map = pass.within(format!("non_local.{number}"), |pass| non_local.forward(map, pass).out);

@@ -5,7 +5,6 @@
 //! Key names are timm's. The bottleneck ratio is 1, as in every `RegNetY` of the paper, and is no choice here.
 
 use burn::module::Module;
-use burn::nn::BatchNormConfig;
 use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Preset;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
-use crate::layers::{ConvNorm, GlobalAverage, Linear, square};
+use crate::layers::{BatchNorm, ConvNorm, GlobalAverage, Linear, square};
 use crate::{Error, Pass};
 
 /// A network design in the words of the paper.
@@ -153,7 +152,7 @@ impl RegNetConfig {
 }
 
 fn normed(config: burn::nn::conv::Conv2dConfig, device: &Device) -> ConvNorm {
-    ConvNorm { bn: BatchNormConfig::new(config.channels[1]).init(device), conv: config.init(device) }
+    ConvNorm { bn: BatchNorm::new(config.channels[1], device), conv: config.init(device) }
 }
 
 /// The network; made by [`RegNetConfig::init`].
@@ -187,8 +186,10 @@ impl RegNet {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.stem.conv.weight.lazy_shape().dims::<4>());
         assert!(channels == wanted, "regnet: images have channels {channels}, the model has channels {wanted}");
         let mut map = relu(self.stem.forward(images));
+        pass.begin_blocks(self.s_.iter().map(|stage| stage.b_.len()).sum());
         for (number, stage) in (1..).zip(&self.s_) {
             for (index, block) in (1..).zip(&stage.b_) {
+                pass.next_block();
                 map = pass.within(format!("s{number}.b{index}"), |pass| block.forward(map, pass));
                 pass.record(&format!("s{number}.b{index}"), &map);
             }
@@ -228,7 +229,7 @@ impl RegNetBlock {
         let shortcut = self.downsample.as_ref().map_or_else(|| map.clone(), |part| part.forward(map.clone()));
         let out = relu(self.conv2.forward(relu(self.conv1.forward(map))));
         let out = pass.within("se", |pass| self.se.forward(out, pass));
-        relu(self.conv3.forward(out) + shortcut)
+        relu(pass.branch(self.conv3.forward(out)) + shortcut)
     }
 }
 

@@ -8,7 +8,6 @@
 //! - `resnet-nano` is ours, for small pictures.
 
 use burn::module::Module;
-use burn::nn::BatchNorm;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2d;
 use burn::tensor::activation::relu;
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Preset;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
-use crate::layers::{GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem};
+use crate::layers::{BatchNorm, GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem};
 use crate::{Error, Pass};
 
 /// A residual network.
@@ -157,9 +156,11 @@ impl ResNet {
         if let Some(pool) = &self.maxpool {
             map = pool.forward(map);
         }
+        pass.begin_blocks(self.layer_.iter().map(Vec::len).sum());
         for (stage, blocks) in (1..).zip(&self.layer_) {
             for (index, block) in blocks.iter().enumerate() {
-                map = block.forward(map);
+                pass.next_block();
+                map = block.forward(map, pass);
                 pass.record(&format!("layer{stage}.{index}"), &map);
             }
             pass.record(&format!("layer{stage}"), &map);

@@ -8,7 +8,6 @@
 //! - 1x1 convolutions are linear maps `[out, in]`.
 
 use burn::module::Module;
-use burn::nn::{BatchNorm, BatchNormConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
@@ -19,7 +18,7 @@ use super::Preset;
 use crate::attention::{PairPosition, PairRelation, PatchRelation};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
-use crate::layers::{Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, positive};
+use crate::layers::{BatchNorm, Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, positive};
 use crate::{Error, Pass};
 
 /// A network of any number of stages; each halves the picture, so stage `s` sees `image / 2^(s+1)`.
@@ -169,7 +168,7 @@ impl SanConfig {
 }
 
 fn norm(width: usize, device: &Device) -> BatchNorm {
-    BatchNormConfig::new(width).init(device)
+    BatchNorm::new(width, device)
 }
 
 /// A self-attention network.
@@ -188,6 +187,7 @@ impl San {
     /// When pictures have another number of channels, or become smaller than a footprint mirrors.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let mut map = relu(self.bn_in.forward(self.conv_in.forward(images)));
+        pass.begin_blocks(self.stages.iter().map(|stage| stage.layer.len()).sum());
         for (index, stage) in self.stages.iter().enumerate() {
             map = pass.within(format!("stages.{index}"), |pass| stage.forward(map, pass));
         }
@@ -210,6 +210,7 @@ impl Stage {
         let halves = MaxPoolOptions::new([2, 2]).with_stride([2, 2]);
         let mut map = self.conv.forward(max_pool2d(map, halves));
         for (index, block) in self.layer.iter().enumerate() {
+            pass.next_block();
             map = pass.within(format!("layer.{index}"), |pass| block.forward(map, pass));
         }
         relu(self.bn.forward(map))
@@ -230,7 +231,7 @@ impl Block {
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let normed = relu(self.bn1.forward(map.clone()));
         let attended = pass.within("sam", |pass| self.sam.forward(normed, pass)).out;
-        map + self.conv.forward(relu(self.bn2.forward(attended)))
+        map + pass.branch(self.conv.forward(relu(self.bn2.forward(attended))))
     }
 }
 

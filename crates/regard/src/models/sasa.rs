@@ -9,8 +9,8 @@
 //! - projections are full, not one small one for each head: only so are the parameters the paper's.
 
 use burn::module::Module;
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::module::{avg_pool2d, max_pool2d};
 use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::Preset;
 use crate::data::Preprocess;
 use crate::layers::{
-    AttentionStem, AttentionStemConfig, Linear, LocalAttention, LocalAttentionConfig, Pointwise, positive,
+    AttentionStem, AttentionStemConfig, BatchNorm, Linear, LocalAttention, LocalAttentionConfig, Pointwise, positive,
 };
 use crate::{Error, Pass};
 
@@ -238,7 +238,7 @@ impl SasaConfig {
 }
 
 fn norm(width: usize, device: &Device) -> BatchNorm {
-    BatchNormConfig::new(width).init(device)
+    BatchNorm::new(width, device)
 }
 
 /// Without a bias, and with as many zeros around as keep the size at stride 1.
@@ -266,8 +266,10 @@ impl Sasa {
     /// When pictures have another number of channels, or the blocks of an attention stem do not fill them.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let mut map = pass.within("stem", |pass| self.stem.forward(images, pass));
+        pass.begin_blocks(self.groups.iter().map(Vec::len).sum());
         for (group, blocks) in self.groups.iter().enumerate() {
             for (index, block) in blocks.iter().enumerate() {
+                pass.next_block();
                 map = pass.within(format!("groups.{group}.{index}"), |pass| block.forward(map, pass));
             }
         }
@@ -357,7 +359,7 @@ impl Block {
             Some(shortcut) => shortcut.bn.forward(shortcut.conv.forward(map)),
             None => map,
         };
-        relu(wide + around)
+        relu(pass.branch(wide) + around)
     }
 }
 

@@ -4,7 +4,8 @@ use super::*;
 use crate::attention::Affinity;
 use crate::cost::Convention;
 use crate::device;
-use crate::testing::{assert_close, random, weights};
+use crate::pass::StochasticDepth;
+use crate::testing::{assert_close, random, random_on, values, weights, without_gradient};
 use std::collections::BTreeSet;
 
 #[test]
@@ -98,5 +99,117 @@ fn a_fresh_non_local_resnet_gives_the_logits_of_the_resnet_with_its_weights() {
             let expected = resnet.forward(images.clone(), &mut Pass::silent());
             assert_close(&model.forward(images, &mut Pass::silent()), &expected, 0.0);
         }
+    }
+}
+
+/// A small model of every family, with a parameter in the branch of its first and of its last block.
+const FAMILIES: &[(&str, &str, &str, &str)] = &[
+    ("vit-nano", r#"{"image": [16, 16]}"#, "blocks.0.mlp.fc2.weight", "blocks.4.mlp.fc2.weight"),
+    (
+        "deit-tiny-distilled",
+        r#"{"image": [16, 16], "patch": 8, "depth": 3, "dim": 24, "mlp_dim": 48}"#,
+        "blocks.0.attn.proj.weight",
+        "blocks.2.attn.proj.weight",
+    ),
+    (
+        "deit3-small",
+        r#"{"image": [16, 16], "patch": 8, "depth": 3, "dim": 24, "mlp_dim": 48, "layer_scale": 0.1}"#,
+        "blocks.0.ls2.gamma",
+        "blocks.2.ls2.gamma",
+    ),
+    (
+        "resnet-nano",
+        r#"{"image": [16, 16], "layers": [1, 1, 1, 1]}"#,
+        "layer_.0.0.conv2.weight",
+        "layer_.3.0.conv2.weight",
+    ),
+    (
+        "regnety-4gf",
+        r#"{"depth": 8, "initial_width": 16, "slope": 16.0, "multiplier": 2.0, "group_width": 8}"#,
+        "s_.0.b_.0.conv3.conv.weight",
+        "s_.3.b_.2.conv3.conv.weight",
+    ),
+    (
+        "non-local-resnet-nano",
+        r#"{"image": [16, 16], "layers": [1, 1, 2, 1], "placement": "every"}"#,
+        "layer_.0.0.bn2.gamma",
+        "layer_.3.0.bn2.gamma",
+    ),
+    (
+        "san-nano-pairwise",
+        r#"{"widths": [32, 64, 64], "blocks": [1, 1, 2]}"#,
+        "stages.0.layer.0.conv.weight",
+        "stages.2.layer.1.conv.weight",
+    ),
+    (
+        "san-nano-patchwise",
+        r#"{"widths": [32, 64, 64], "blocks": [1, 1, 2]}"#,
+        "stages.0.layer.0.bn2.beta",
+        "stages.2.layer.1.bn2.beta",
+    ),
+    (
+        "sasa-nano",
+        r#"{"image": [16, 16], "widths": [16, 16, 32], "blocks": [1, 1, 2]}"#,
+        "groups.0.0.conv3.weight",
+        "groups.2.1.conv3.weight",
+    ),
+];
+
+fn small(name: &str, changes: &str) -> ModelConfig {
+    let changes: serde_json::Map<String, serde_json::Value> = serde_json::from_str(changes).unwrap();
+    let preset = preset(name).unwrap().config;
+    changes.into_iter().fold(preset, |config, (field, value)| config.with(&field, value).unwrap())
+}
+
+fn images(config: &ModelConfig, device: &Device) -> Tensor<4> {
+    let image = config.image().map(|side| side.min(32));
+    random_on([3, config.channels(), image[0], image[1]], 1, device)
+}
+
+fn depth(rate: f64, step: u64) -> Pass {
+    Pass::training(StochasticDepth { rate, uniform: false, seed: 5, step })
+}
+
+#[test]
+fn every_family_leaves_branches_out_by_the_step_alone() {
+    for (name, changes, ..) in FAMILIES {
+        let config = small(name, changes);
+        let model = config.init(&device::cpu()).unwrap();
+        let run = |mut pass: Pass| values(&model.forward(images(&config, &device::cpu()), &mut pass));
+        let (whole, some) = (run(Pass::silent()), run(depth(0.9, 1)));
+        assert_eq!(run(depth(0.0, 1)), whole, "{name}");
+        assert_eq!(run(depth(0.9, 1)), some, "{name}");
+        assert_ne!(some, whole, "{name}");
+        assert!((2..6).any(|step| run(depth(0.9, step)) != some), "{name}");
+    }
+}
+
+#[test]
+fn no_gradient_reaches_a_branch_that_every_picture_leaves_out() {
+    let device = device::cpu().autodiff();
+    for (name, changes, first, last) in FAMILIES {
+        let config = small(name, changes);
+        let model = config.init(&device).unwrap();
+        let missing = |mut pass: Pass| {
+            let out = model.forward(images(&config, &device), &mut pass);
+            let seed = random_on(out.dims(), 2, &device);
+            let missing = without_gradient(&model, &(out * seed).sum().backward());
+            [first, last].map(|parameter| missing.iter().any(|name| name.ends_with(*parameter)))
+        };
+        assert_eq!(missing(depth(1.0 - 1e-12, 1)), [false, true], "{name}: the rate grows from the first to the last");
+        assert_eq!(missing(depth(0.0, 1)), [false, false], "{name}");
+    }
+}
+
+#[test]
+fn the_heads_are_apart_for_training_and_one_for_inference() {
+    for (name, changes, ..) in FAMILIES {
+        let config = small(name, changes);
+        let model = config.init(&device::cpu()).unwrap();
+        let images = images(&config, &device::cpu());
+        let heads = model.forward_heads(images.clone(), &mut Pass::silent());
+        assert_eq!(heads.distilled.is_some(), name.contains("distilled"), "{name}");
+        assert_eq!(heads.class.dims(), [3, config.classes()], "{name}");
+        assert_close(&heads.mean(), &model.forward(images, &mut Pass::silent()), 0.0);
     }
 }

@@ -15,7 +15,7 @@ use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table,
+    ledger_of_patches, prepend, small_table, through_blocks,
 };
 use crate::{Error, Pass};
 
@@ -133,11 +133,7 @@ impl Vit {
             x = prepend(token, x);
         }
         x = x + self.pos_embed.val();
-        for (i, block) in self.blocks.iter().enumerate() {
-            let name = format!("blocks.{i}");
-            x = pass.within(&name, |pass| block.forward(x, pass));
-            pass.record(&name, &x);
-        }
+        x = through_blocks(&self.blocks, x, pass);
         if let Some(norm) = &self.norm {
             x = norm.forward(x);
             pass.record("norm", &x);

@@ -63,10 +63,10 @@ fn a_distilled_model_of_hugging_face_gives_the_same_logits() {
 fn inference_is_the_mean_of_two_heads_that_differ() {
     let model = nano().init(&device::cpu()).unwrap();
     let images = random([2, 3, 16, 16], 1);
-    let DeitLogits { class, distillation } = model.forward_heads(images.clone(), &mut Pass::silent());
-    let distillation = distillation.unwrap();
-    assert!(crate::testing::distance(&values(&class), &values(&distillation)) > 1e-3);
-    let mean = (class + distillation) / 2.0;
+    let Heads { class, distilled } = model.forward_heads(images.clone(), &mut Pass::silent());
+    let distilled = distilled.unwrap();
+    assert!(crate::testing::distance(&values(&class), &values(&distilled)) > 1e-3);
+    let mean = (class + distilled) / 2.0;
     assert_close(&model.forward(images, &mut Pass::silent()), &mean, 1e-6);
 }
 
@@ -76,7 +76,7 @@ fn a_model_that_is_not_distilled_has_one_head() {
     assert!(!shapes(&model).keys().any(|name| name.contains("dist")));
     assert_eq!(model.pos_embed.lazy_shape().to_vec(), [1, 17, 24]);
     let logits = model.forward_heads(random([2, 3, 16, 16], 1), &mut Pass::silent());
-    assert!(logits.distillation.is_none());
+    assert!(logits.distilled.is_none());
     assert_eq!(logits.class.dims(), [2, 10]);
 }
 
