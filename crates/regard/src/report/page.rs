@@ -208,7 +208,9 @@ th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px so
 th { color: var(--faded); font-weight: 600; }
 .number { text-align: right; }
 figure { margin: 0 0 1rem; }
+.card { overflow-x: auto; padding: 1px; }
 .card svg { display: block; border-radius: 6px; box-shadow: 0 0 0 1px var(--rule); }
+@media (max-width: 40rem) { .card svg { min-width: 36rem; } }
 .pictures { display: flex; flex-wrap: wrap; gap: 1rem; }
 .pictures figure { margin: 0; max-width: 100%; }
 img { display: block; max-width: 100%; image-rendering: pixelated; border-radius: 4px; }
