@@ -5,7 +5,9 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, table, train};
+use crate::{
+    compare, data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, table, train,
+};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -34,6 +36,7 @@ enum Command {
     Export(export::Args),
     Data(data::Args),
     Train(train::Args),
+    Compare(compare::Args),
     Recipes(recipes::Args),
 }
 
@@ -80,6 +83,7 @@ impl Plan {
                 Command::Export(args) => export::run(&args, &self.device),
                 Command::Data(args) => data::run(&args, out),
                 Command::Train(args) => train::run(&args, &self.device, out),
+                Command::Compare(args) => compare::run(&args, &self.device, out),
                 Command::Recipes(args) => recipes::run(&args, out),
                 Command::Denoise(_) => unreachable!("it became a task of its own"),
             },

@@ -87,44 +87,50 @@ fn recipe_failure(error: regard::Error) -> Failure {
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     let (recipe, folder) = args.plan()?;
     let interrupt = Interrupt::listen()?;
+    let resume = format!("`regard train --resume {}` goes on", folder.display());
+    to_the_end(&recipe, &folder, device, &interrupt, &resume)?;
+    summary(&folder, out)
+}
+
+/// Trains to the end, from wherever the run is, and reports; an interruption is a failure with `resume` as its hint.
+pub fn to_the_end(
+    recipe: &Recipe,
+    folder: &Path,
+    device: &Device,
+    interrupt: &Interrupt,
+    resume: &str,
+) -> Result<(), Failure> {
     writeln!(stderr(), "training    {} on {}", recipe.model, recipe.data)?;
     writeln!(stderr(), "run folder  {}", folder.display())?;
-    let mut watch = Watch::new(&recipe, &folder, interrupt);
-    let outcome = train(&folder, &recipe, device, &Alone, &mut |event| watch.tell(&event));
+    let mut watch = Watch::new(recipe, folder, interrupt.clone());
+    let outcome = train(folder, recipe, device, &Alone, &mut |event| watch.tell(&event));
     let problem = watch.finish();
-    let outcome = outcome.map_err(|error| training_failure(error, &folder))?;
-    if let Some(problem) = problem {
-        return Err(problem);
-    }
+    let outcome = outcome.map_err(|error| training_failure(error, folder))?;
+    problem.map_or(Ok(()), Err)?;
     if let Outcome::Stopped { step } = outcome {
-        return Err(Failure::Stopped {
-            message: format!("stopped after step {step}, which is saved"),
-            hint: format!("`regard train --resume {}` goes on", folder.display()),
-        });
+        let message = format!("stopped after step {step}, which is saved");
+        return Err(Failure::Stopped { message, hint: resume.into() });
     }
-    write_report(&folder, &recipe, device, true)?;
     if outcome == Outcome::Patience {
         writeln!(stderr(), "no better test for {} epochs: done", recipe.patience)?;
     }
-    summary(&folder, out)
+    write_report(folder, recipe, device, true)
 }
 
 /// What the run came to, as data.
 fn summary(folder: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let history = regard::train::read_history(folder)?;
-    let best = history.epochs.iter().max_by(|a, b| a.top1.total_cmp(&b.top1).then(b.epoch.cmp(&a.epoch)));
-    if let Some(best) = best {
-        let seconds: f64 = history.epochs.iter().map(|epoch| epoch.seconds).sum();
+    if let Some(best) = history.best() {
         writeln!(out, "best top-1  {:.2} % (epoch {})", 100.0 * best.top1, best.epoch)?;
         writeln!(out, "test loss   {:.4}", best.test_loss)?;
-        writeln!(out, "time        {seconds:.0} s")?;
+        writeln!(out, "time        {:.0} s", history.seconds())?;
         writeln!(out, "weights     {}", folder.join("best.safetensors").display())?;
         writeln!(out, "report      {}", folder.join("REPORT.html").display())?;
     }
     Ok(())
 }
 
-pub fn training_failure(error: regard::Error, folder: &Path) -> Failure {
+fn training_failure(error: regard::Error, folder: &Path) -> Failure {
     let resume = format!("`regard train --resume {}` goes on from the last checkpoint", folder.display());
     match &error {
         regard::Error::Diverged { .. } => Failure::ours(

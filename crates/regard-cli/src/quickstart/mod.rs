@@ -9,15 +9,15 @@ use regard::cost::Convention;
 use regard::evaluate::{Accuracy, History, Turn};
 use regard::models::Model;
 use regard::report::Table;
-use regard::train::{Alone, Outcome, Parts, Recipe, read_history, train};
+use regard::train::{Parts, Recipe, read_history};
 use regard::weights::{self, LoadOptions};
 use std::fs;
-use std::io::{Write, stderr};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::recipes;
-use crate::train::{Interrupt, Watch, training_failure, write_report};
+use crate::train::{Interrupt, to_the_end};
 
 /// Train five small models on real pictures and see how good they are, in five minutes
 ///
@@ -55,17 +55,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let mut trained = Vec::new();
     for model in MODELS {
         let (recipe, folder) = (recipe(model, args.small)?, args.out.join(model));
-        writeln!(stderr(), "training    {model}")?;
-        let mut watch = Watch::new(&recipe, &folder, interrupt.clone());
-        let outcome = train(&folder, &recipe, device, &Alone, &mut |event| watch.tell(&event));
-        let problem = watch.finish();
-        let outcome = outcome.map_err(|error| training_failure(error, &folder))?;
-        if let Outcome::Stopped { step } = outcome {
-            let message = format!("stopped after step {step} of {model}, which is saved");
-            return Err(Failure::Stopped { message, hint: "the same command goes on".into() });
-        }
-        problem.map_or(Ok(()), Err)?;
-        write_report(&folder, &recipe, device, true)?;
+        to_the_end(&recipe, &folder, device, &interrupt, "the same command goes on")?;
         trained.push(Trained::of(recipe, folder, device)?);
     }
     write!(out, "{}", table(&trained)?.text())?;
@@ -84,7 +74,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 fn recipe(model: &str, small: bool) -> Result<Recipe, Failure> {
     let (recipe, _) = recipes::read("quickstart")?;
     let recipe = Recipe { model: model.into(), ..recipe };
-    Ok(if small { Recipe { per_class: 13, batch: 32, ..recipe } } else { recipe })
+    Ok(if small { Recipe { per_class: 7, test_per_class: 4, batch: 32, ..recipe } } else { recipe })
 }
 
 impl Trained {
@@ -103,17 +93,6 @@ impl Trained {
         let history = read_history(&folder)?;
         Ok(Self { recipe, folder, parts, model, history, upright, upside_down })
     }
-
-    /// The middle one of the speeds of all steps.
-    fn pictures_per_second(&self) -> f64 {
-        let mut speeds: Vec<f64> = self.history.steps.iter().map(|step| step.pictures_per_second).collect();
-        speeds.sort_by(f64::total_cmp);
-        speeds.get(speeds.len() / 2).copied().unwrap_or(f64::NAN)
-    }
-
-    fn seconds(&self) -> f64 {
-        self.history.epochs.iter().map(|epoch| epoch.seconds).sum()
-    }
 }
 
 fn table(trained: &[Trained]) -> Result<Table, Failure> {
@@ -129,8 +108,8 @@ fn table(trained: &[Trained]) -> Result<Table, Failure> {
             format!("{:.2} %", 100.0 * one.upside_down.top1()),
             ledger.parameters().to_string(),
             format!("{:.1} M", ledger.total(Convention::MultiplyAdds) as f64 / 1e6),
-            format!("{:.0}", one.pictures_per_second()),
-            format!("{:.0}", one.seconds()),
+            format!("{:.0}", one.history.pictures_per_second()),
+            format!("{:.0}", one.history.seconds()),
         ]);
     }
     Ok(table)

@@ -68,6 +68,24 @@ pub struct History {
 }
 
 impl History {
+    /// The epoch with the most right answers, the first of equal ones.
+    pub fn best(&self) -> Option<&EpochRecord> {
+        let measured = self.epochs.iter().filter(|epoch| epoch.top1.is_finite());
+        measured.max_by(|a, b| a.top1.total_cmp(&b.top1).then(b.epoch.cmp(&a.epoch)))
+    }
+
+    /// The middle one of the speeds of all steps.
+    pub fn pictures_per_second(&self) -> f64 {
+        let mut speeds: Vec<f64> = self.steps.iter().map(|step| step.pictures_per_second).collect();
+        speeds.sort_by(f64::total_cmp);
+        speeds.get(speeds.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Seconds of all epochs.
+    pub fn seconds(&self) -> f64 {
+        self.epochs.iter().map(|epoch| epoch.seconds).sum()
+    }
+
     /// Reads the lines of `metrics.jsonl`; a last line without its end was being written when the run stopped, and is left out.
     ///
     /// # Errors

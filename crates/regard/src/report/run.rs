@@ -57,14 +57,8 @@ impl RunReport {
         figures
     }
 
-    /// The epoch with the most right answers, the first of equal ones.
-    fn best(&self) -> Option<&EpochRecord> {
-        let measured = self.history.epochs.iter().filter(|epoch| epoch.top1.is_finite());
-        measured.max_by(|a, b| a.top1.total_cmp(&b.top1).then(b.epoch.cmp(&a.epoch)))
-    }
-
     fn lead(&self) -> String {
-        match (self.best(), self.history.steps.last()) {
+        match (self.history.best(), self.history.steps.last()) {
             (Some(best), _) => format!("{} of the test pictures right after epoch {}", percent(best.top1), best.epoch),
             (None, Some(step)) => format!("{} steps, no test so far", step.step),
             (None, None) => "nothing was trained so far".into(),
@@ -74,7 +68,7 @@ impl RunReport {
     fn numbers(&self) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         let mut fact = |name: &str, value: String| facts.push((name.to_string(), value));
-        if let Some(best) = self.best() {
+        if let Some(best) = self.history.best() {
             fact("best top-1", format!("{}, epoch {}", percent(best.top1), best.epoch));
         }
         if let Some(last) = self.history.epochs.last() {

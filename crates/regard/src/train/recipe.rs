@@ -19,6 +19,8 @@ pub struct Recipe {
     pub data: String,
     /// Only so many training pictures of each class; 0 is all.
     pub per_class: usize,
+    /// Only so many test pictures of each class; 0 is all.
+    pub test_per_class: usize,
     pub epochs: usize,
     /// Pictures of a step, over all processes and accumulated parts.
     pub batch: usize,
@@ -62,6 +64,7 @@ impl Default for Recipe {
             model: "vit-nano".into(),
             data: "fashion".into(),
             per_class: 0,
+            test_per_class: 0,
             epochs: 10,
             batch: 64,
             accumulate: 1,

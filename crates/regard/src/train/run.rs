@@ -72,11 +72,12 @@ impl Parts {
     /// # Errors
     /// When there is no such data, or the model cannot be so.
     pub fn of(recipe: &Recipe) -> Result<Self, Error> {
-        let mut train = dataset::open(&recipe.data, Part::Train)?;
-        let test = dataset::open(&recipe.data, Part::Test)?;
-        if recipe.per_class > 0 {
-            train = Arc::new(dataset::take_per_class(train, recipe.per_class));
-        }
+        let part = |part, most| -> Result<Arc<dyn Dataset>, Error> {
+            let whole = dataset::open(&recipe.data, part)?;
+            Ok(if most > 0 { Arc::new(dataset::take_per_class(whole, most)) } else { whole })
+        };
+        let train = part(Part::Train, recipe.per_class)?;
+        let test = part(Part::Test, recipe.test_per_class)?;
         let (config, preprocess) = recipe.model(train.classes().len())?;
         Ok(Self { train, test, config, preprocess })
     }
