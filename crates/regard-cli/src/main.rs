@@ -8,6 +8,7 @@ mod export;
 mod failure;
 mod files;
 mod font;
+mod gallery;
 mod model;
 mod models;
 mod operators;

@@ -43,8 +43,7 @@ fn assert_refused(folder: &Path, args: &[&str], culprits: &[&str]) {
 #[test]
 fn help_is_readable() {
     insta::assert_snapshot!("help", stdout_of(&["--help"]));
-    for command in ["quickstart", "denoise", "operators", "models", "cost", "table", "predict", "eval", "run", "export"]
-    {
+    for command in ["gallery", "denoise", "operators", "models", "cost", "table", "predict", "eval", "run", "export"] {
         insta::assert_snapshot!(format!("help-{command}"), stdout_of(&[command, "--help"]));
     }
     insta::assert_snapshot!("help-data-browse", stdout_of(&["data", "browse", "--help"]));
@@ -77,9 +76,9 @@ fn the_version_is_told() {
 }
 
 #[test]
-fn quickstart_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
+fn gallery_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
     let folder = tempfile::tempdir().unwrap();
-    let output = regard(folder.path(), &["quickstart"]);
+    let output = regard(folder.path(), &["gallery"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     let maps: Vec<_> = stdout.lines().filter_map(|line| line.split_whitespace().last()).collect();
@@ -93,7 +92,7 @@ fn quickstart_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
     }
     assert_eq!(fs::read_dir(&drawn).unwrap().count(), maps.len() + 1, "nothing else is left behind");
 
-    assert!(regard(folder.path(), &["quickstart", "--out", "again"]).status.success());
+    assert!(regard(folder.path(), &["gallery", "--out", "again"]).status.success());
     let sheet = |out: &str| fs::read(folder.path().join(out).join("all.png")).unwrap();
     assert!(sheet("again") == sheet("regard-out"), "another run draws something else");
 }
@@ -189,8 +188,8 @@ fn bad_input_is_refused_by_name() {
     denoise("in.png", "out.png", &["--sigma", "0.1", "--patch", "4"], &["--patch", "4"]);
     denoise("in.png", "out.png", &["--sigma", "0.1", "--search", "0"], &["--search", "0"]);
     denoise("in.png", "out.png", &["--sigma", "0.1", "--strength", "-1"], &["--strength", "-1"]);
-    assert_refused(folder, &["quickstart", "--device", "tpu"], &["`tpu`", "cpu, wgpu, cuda"]);
-    assert_refused(folder, &["quickstart", "--out", "in.png"], &["in.png"]);
+    assert_refused(folder, &["gallery", "--device", "tpu"], &["`tpu`", "cpu, wgpu, cuda"]);
+    assert_refused(folder, &["gallery", "--out", "in.png"], &["in.png"]);
     assert_eq!(regard(folder, &["paint"]).status.code(), Some(2));
     assert_eq!(regard(folder, &["denoise", "in.png", "out.png"]).status.code(), Some(2), "sigma is required");
 }

@@ -70,13 +70,12 @@ impl Recipe {
             flip: 0.5,
             ..Augment::default()
         };
-        let image = match self.image {
-            Some(image) => image,
+        let image = if let Some(image) = self.image {
+            image
+        } else {
             // as large as the pictures are, within reason
-            None => {
-                let [rows, columns] = dataset.picture(0)?.size();
-                [rows.min(columns).min(224); 2]
-            }
+            let [rows, columns] = dataset.picture(0)?.size();
+            [rows.min(columns).min(224); 2]
         };
         let preparation = Preparation {
             image,

@@ -161,7 +161,7 @@ mod tests {
     fn the_parts_of_the_ranks_are_the_batch_of_one() {
         for seed in [Some(5), None] {
             for (ranks, pictures) in [(2, 100), (4, 97), (8, 101)] {
-                let one = Order { seed, pictures, ..ORDER };
+                let one = Order { pictures, seed, ..ORDER };
                 for step in 0..one.steps() {
                     let part = |rank| Order { rank, ranks, ..one }.batch(2, step);
                     let parts: Vec<_> = (0..ranks).flat_map(part).collect();

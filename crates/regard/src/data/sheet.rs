@@ -12,14 +12,14 @@ pub fn shown(batch: &Batch, preprocess: &Preprocess) -> Vec<Picture> {
     let level = |value: f32, [mean, std]: [f32; 2]| ((value * std + mean) * 255.0).round() as u8;
     let plane = rows * columns;
     let images = batch.images.chunks_exact((channels * plane).max(1));
-    let pixels = images.map(|image| match channels {
-        3 => (0..3 * plane)
-            .map(|at| level(image[at % 3 * plane + at / 3], [mean[at % 3], std[at % 3]]))
-            .collect::<Vec<u8>>(),
-        _ => {
-            // a mean of (x - mean) / std over the channels, solved for x
-            let slope = 3.0 / std.iter().map(|std| 1.0 / std).sum::<f32>();
-            let offset = (0..3).map(|channel| mean[channel] / std[channel]).sum::<f32>() / 3.0;
+    // for gray a mean of (x - mean) / std over the channels, solved for x
+    let slope = 3.0 / std.iter().map(|std| 1.0 / std).sum::<f32>();
+    let offset = (0..3).map(|channel| mean[channel] / std[channel]).sum::<f32>() / 3.0;
+    let pixels = images.map(|image| -> Vec<u8> {
+        if channels == 3 {
+            let place = |at: usize| level(image[at % 3 * plane + at / 3], [mean[at % 3], std[at % 3]]);
+            (0..3 * plane).map(place).collect()
+        } else {
             image[..plane].iter().flat_map(|value| [level(*value, [offset * slope, slope]); 3]).collect()
         }
     });

@@ -247,7 +247,7 @@ impl Run<'_> {
         let begin = Instant::now();
         let first = progress.step % self.epoch_steps;
         let mut batches = self.learning.epoch(epoch, first * accumulate);
-        let mut stop = false;
+        let (mut stop, mut stopped) = (false, false);
         while progress.step < (epoch + 1) * self.epoch_steps {
             let start = Instant::now();
             let parts: Vec<Batch> = batches.by_ref().take(accumulate).collect::<Result<_, _>>()?;
@@ -269,10 +269,12 @@ impl Run<'_> {
             let all_stop = done.stop || (stop && self.ranks.count() == 1);
             let last = progress.step == (epoch + 1) * self.epoch_steps;
             let due = (save_every > 0 && progress.step.is_multiple_of(save_every)) || self.saved.elapsed() > LONGEST;
-            if all_stop || (due && !last) {
+            stopped = all_stop;
+            // the last step of an epoch is saved with the test that belongs to it
+            if (all_stop || due) && !last {
                 self.save(*progress, watch)?;
             }
-            if all_stop {
+            if all_stop && !last {
                 return Ok(Some(Outcome::Stopped { step: progress.step }));
             }
         }
@@ -294,7 +296,8 @@ impl Run<'_> {
         }
         self.save(*progress, watch)?;
         let end = if epoch + 1 == epochs { Outcome::Finished } else { Outcome::Patience };
-        Ok(progress.finished.then_some(end))
+        let stopped = stopped.then_some(Outcome::Stopped { step: progress.step });
+        Ok(progress.finished.then_some(end).or(stopped))
     }
 
     /// Tests the model; whether it is the best so far.

@@ -5,7 +5,7 @@ use crate::data::Picture;
 /// A new level for every level.
 type Table = [u8; 256];
 
-fn replace(picture: &mut Picture, tables: [Table; 3]) {
+fn replace(picture: &mut Picture, tables: &[Table; 3]) {
     for pixel in picture.pixels.as_chunks_mut::<3>().0 {
         *pixel = [0, 1, 2].map(|channel| tables[channel][usize::from(pixel[channel])]);
     }
@@ -48,7 +48,7 @@ pub(super) fn autocontrast(picture: &mut Picture) {
         let offset = -(least as f64) * scale;
         std::array::from_fn(|level| (level as f64 * scale + offset) as u8)
     });
-    replace(picture, tables);
+    replace(picture, &tables);
 }
 
 /// Levels of each channel made about equally frequent.
@@ -67,7 +67,7 @@ pub(super) fn equalize(picture: &mut Picture) {
             level
         })
     });
-    replace(picture, tables);
+    replace(picture, &tables);
 }
 
 fn unchanged() -> Table {

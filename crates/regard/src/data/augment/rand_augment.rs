@@ -1,4 +1,4 @@
-//! `RandAugment` (Cubuk et al. 2020) as timm has it, with strengths that increase (`inc1`).
+//! RandAugment (Cubuk et al. 2020) as timm has it, with strengths that increase (`inc1`).
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
@@ -95,6 +95,8 @@ mod tests {
     use crate::random::{Purpose, generator};
     use crate::testing::noise_picture;
 
+    const FILL: [u8; 3] = [124, 116, 104];
+
     #[test]
     fn every_operation_changes_a_picture_and_at_no_strength_hardly() {
         // half of the contrast, so that it can be stretched
@@ -103,13 +105,40 @@ mod tests {
         for operation in OPERATIONS {
             let changed = |strength| {
                 let mut changed = picture.clone();
-                operation.apply(&mut changed, strength, -1.0, [124, 116, 104]);
+                operation.apply(&mut changed, strength, -1.0, FILL);
                 changed
             };
             assert!(changed(0.9) != picture, "{operation:?}");
             // these have no strength, or start at 4 bits
             let constant = [Operation::AutoContrast, Operation::Equalize, Operation::Invert, Operation::Posterize];
             assert!(constant.contains(&operation) || changed(0.0) == picture, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn strengths_are_those_of_timm() {
+        type Change = fn(&mut Picture);
+        let cases: [(Operation, f64, Change); 12] = [
+            (Operation::Brightness, -1.0, |picture| colour::brightness(picture, 0.19)),
+            (Operation::Brightness, 1.0, |picture| colour::brightness(picture, 1.81)),
+            (Operation::Contrast, 1.0, |picture| colour::contrast(picture, 1.81)),
+            (Operation::Color, -1.0, |picture| colour::saturation(picture, 0.19)),
+            (Operation::Sharpness, 1.0, |picture| colour::sharpness(picture, 1.81)),
+            (Operation::Posterize, 1.0, |picture| levels::posterize(picture, 1)),
+            (Operation::Solarize, 1.0, |picture| levels::solarize(picture, 26)),
+            (Operation::SolarizeAdd, 1.0, |picture| levels::solarize_add(picture, 99)),
+            (Operation::Rotate, -1.0, |picture| affine(picture, rotation(-27.0, [20, 30]), FILL)),
+            (Operation::ShearX, -1.0, |picture| affine(picture, [1.0, -0.27, 0.0, 0.0, 1.0, 0.0], FILL)),
+            (Operation::TranslateX, 1.0, |picture| affine(picture, [1.0, 0.0, 12.15, 0.0, 1.0, 0.0], FILL)),
+            (Operation::TranslateY, -1.0, |picture| {
+                affine(picture, [1.0, 0.0, 0.0, 0.0, 1.0, 0.45 * -0.9 * 20.0], FILL);
+            }),
+        ];
+        for (operation, sign, change) in cases {
+            let (mut ours, mut expected) = (noise_picture([20, 30], 8), noise_picture([20, 30], 8));
+            operation.apply(&mut ours, 0.9, sign, FILL);
+            change(&mut expected);
+            assert!(ours == expected, "{operation:?} {sign}");
         }
     }
 

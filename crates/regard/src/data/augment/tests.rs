@@ -132,9 +132,24 @@ fn probabilities_are_kept() {
     assert_eq!(count(Augment { flip: 1.0, ..Augment::default() }), 2000);
     let quarter = count(Augment { flip: 0.25, ..Augment::default() });
     assert!((430..570).contains(&quarter), "{quarter} of 2000");
-    // 0 or 180 degrees where the image is not square
-    let half = count(Augment { quarter_turns: true, ..Augment::default() });
-    assert!((910..1090).contains(&half), "{half} of 2000");
+}
+
+#[test]
+fn a_square_is_turned_four_ways_and_another_image_two() {
+    let augment = Augment { quarter_turns: true, ..Augment::default() };
+    for (size, ways) in [([3, 3], 4), ([2, 3], 2)] {
+        let picture = noise_picture(size, 0);
+        let mut seen: Vec<(Vec<f32>, usize)> = Vec::new();
+        for place in 0..2000 {
+            let values = augment.apply(&picture, &Preprocess::WHOLE, size, &mut random(place));
+            match seen.iter_mut().find(|(other, _)| *other == values) {
+                Some((_, count)) => *count += 1,
+                None => seen.push((values, 1)),
+            }
+        }
+        let counts: Vec<usize> = seen.iter().map(|(_, count)| *count).collect();
+        assert!(counts.len() == ways && counts.iter().all(|count| count.abs_diff(2000 / ways) < 90), "{counts:?}");
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn frame(image: &mut RgbImage, heat: &Heat, row: u32, column: u32) {
 }
 
 /// Black, violet, red, orange, pale yellow: brightness rises all the way.
-fn glow(share: f32) -> [u8; 3] {
+pub fn glow(share: f32) -> [u8; 3] {
     const STOPS: [[f32; 3]; 5] =
         [[0., 0., 8.], [80., 18., 110.], [185., 55., 85.], [250., 140., 30.], [252., 250., 165.]];
     let place = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f32;
