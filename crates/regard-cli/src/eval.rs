@@ -29,7 +29,7 @@ pub struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// Names of the model's classes, one a line; ImageNet's for 1000 classes
+    /// Names of the model's classes, one a line; a run has its own, and 1000 classes are ImageNet's
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -59,7 +59,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         check_figure(path)?;
     }
     let candidates = args.candidates.resolve()?;
-    let pictures = args.source.open()?;
+    let pictures = args.source.open(candidates.iter().any(|candidate| candidate.trained))?;
     let unreadable = if args.robustness {
         turn(args, &candidates, &pictures, device, out)?
     } else {
@@ -88,7 +88,7 @@ fn measure(
     device: &Device,
     out: &mut impl Write,
 ) -> Result<usize, Failure> {
-    let classes = Classes::of(pictures, candidate.classes(), args.labels.as_ref())?;
+    let classes = Classes::of(pictures, candidate.classes(), args.labels.as_ref().or(candidate.labels.as_ref()))?;
     let (model, start) = (candidate.load(device)?, Instant::now());
     let mut evaluation = Evaluation::default();
     let unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
@@ -123,7 +123,7 @@ fn turn(
     // whatever does not fit is said before the first model has run for an hour
     let classes: Vec<Classes> = candidates
         .iter()
-        .map(|candidate| Classes::of(pictures, candidate.classes(), args.labels.as_ref()))
+        .map(|candidate| Classes::of(pictures, candidate.classes(), args.labels.as_ref().or(candidate.labels.as_ref())))
         .collect::<Result<_, _>>()?;
     for (candidate, classes) in candidates.iter().zip(classes) {
         let model = candidate.load(device)?;

@@ -1,12 +1,11 @@
 //! What commands that run a model have in common: which model, which weights, which pictures.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use regard::data::dataset::is_picture;
 use regard::data::{Picture, Preprocess, prepare, to_channels};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
 use std::io::{Write as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::failure::Failure;
 
@@ -127,14 +126,4 @@ pub fn batch(pictures: &[Vec<f32>], config: &ModelConfig, device: &Device) -> Te
     let [height, width] = config.image();
     let shape = [pictures.len(), config.channels(), height, width];
     Tensor::from_data(TensorData::new(pictures.concat(), shape), device)
-}
-
-/// Files with the endings of pictures below a folder, sorted.
-pub fn pictures_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| Failure::input(format!("cannot read `{}`: {error}", folder.display()), "is it a folder?"))?;
-    let mut files: Vec<PathBuf> =
-        entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| is_picture(path)).collect();
-    files.sort();
-    Ok(files)
 }

@@ -41,6 +41,10 @@ pub struct CandidateArgs {
 pub struct Candidate {
     /// What tables call it.
     pub name: String,
+    /// It comes from a run.
+    pub trained: bool,
+    /// The names of its classes, which a run keeps.
+    pub labels: Option<PathBuf>,
     config: ModelConfig,
     preprocess: Preprocess,
     weights: WeightsArgs,
@@ -73,7 +77,7 @@ impl CandidateArgs {
         let alone = self.model.iter().filter(|other| *other == model).count() == 1;
         let name = if alone { model.to_string() } else { format!("{model} {weights}") };
         let weights = WeightsArgs { weights: weights.into(), from: self.from, new_head: self.new_head };
-        Ok(Candidate { name, config, preprocess, weights })
+        Ok(Candidate { name, trained: false, labels: None, config, preprocess, weights })
     }
 
     fn of_run(&self, folder: &PathBuf) -> Result<Candidate, Failure> {
@@ -96,7 +100,8 @@ impl CandidateArgs {
             from: Some(Upstream::Regard),
             new_head: self.new_head,
         };
-        Ok(Candidate { name, config, preprocess, weights })
+        let labels = Some(folder.join("classes.txt")).filter(|labels| labels.is_file() && self.new_head.is_none());
+        Ok(Candidate { name, trained: true, labels, config, preprocess, weights })
     }
 }
 

@@ -26,7 +26,9 @@ impl Classes {
         let in_order = || (0..data.len()).collect();
         let as_many = data.len() == names.len();
         if as_many && !given {
-            return Ok(Self { in_model: in_order(), names: data.to_vec() });
+            // numbers say less than the names that are known
+            let numbers = data.iter().enumerate().all(|(class, name)| *name == class.to_string());
+            return Ok(Self { in_model: in_order(), names: if numbers { names } else { data.to_vec() } });
         }
         let by_name: Result<Vec<usize>, &String> = data.iter().map(|name| class_of(name, &names).ok_or(name)).collect();
         match by_name {

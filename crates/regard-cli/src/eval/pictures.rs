@@ -5,12 +5,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use regard::data::{Dataset, Part, dataset};
 use std::io::{Write as _, stderr};
-use std::path::Path;
 use std::sync::Arc;
 
 use super::candidates::Loaded;
 use crate::failure::Failure;
-use crate::model::{batch, pictures_in, ready};
+use crate::model::{batch, ready};
 
 #[derive(Debug, clap::Args)]
 pub struct Source {
@@ -19,7 +18,7 @@ pub struct Source {
     #[arg(long, value_name = "NAME|DIR")]
     data: String,
 
-    /// Which pictures; those of the test unless the data has no parts
+    /// Which pictures; by default those of the test, or all of data without parts unless a `--run` is measured
     #[arg(long, value_name = "PART")]
     part: Option<PartName>,
 }
@@ -39,28 +38,28 @@ pub struct Pictures {
 }
 
 impl Source {
-    pub fn open(&self) -> Result<Pictures, Failure> {
+    /// `trained` says that a model comes from a run, which may have seen all but the test of this very data.
+    pub fn open(&self, trained: bool) -> Result<Pictures, Failure> {
+        let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
         let part = match self.part {
             Some(PartName::Train) => Part::Train,
             Some(PartName::Test) => Part::Test,
             Some(PartName::All) => Part::All,
-            None if is_whole(Path::new(&self.data)) => Part::All,
-            None => Part::Test,
+            None if trained => Part::Test,
+            None => {
+                let has_parts = dataset::has_parts(&self.data).map_err(|error| Failure::input(error, layout))?;
+                if has_parts { Part::Test } else { Part::All }
+            }
         };
-        let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
         let dataset = dataset::open(&self.data, part).map_err(|error| Failure::input(error, layout))?;
         if dataset.is_empty() {
-            return Err(Failure::input(format!("no pictures in `{}`", self.data), layout));
+            return Err(Failure::input(
+                format!("no pictures in the part `{part:?}` of `{}`", self.data).to_lowercase(),
+                "`--part all` takes all there are",
+            ));
         }
         Ok(Pictures { source: self.data.clone(), dataset })
     }
-}
-
-/// Whether a folder has no parts: a manifest, or folders that directly hold pictures.
-fn is_whole(folder: &Path) -> bool {
-    let holds_pictures = |path: &Path| path.is_dir() && pictures_in(path).is_ok_and(|found| !found.is_empty());
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    folder.join("labels.csv").is_file() || entries.into_iter().any(|path| holds_pictures(&path))
 }
 
 impl Pictures {

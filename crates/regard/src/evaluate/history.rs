@@ -123,12 +123,12 @@ mod tests {
 
     #[test]
     fn records_come_back_from_their_lines_exactly() {
-        let text: String = [Record::Step(step(1, 2.302_585)), Record::Step(step(2, 0.1 + 0.2)), Record::Epoch(epoch())]
+        let text: String = [Record::Step(step(1, 2.25)), Record::Step(step(2, 0.1 + 0.2)), Record::Epoch(epoch())]
             .iter()
             .map(Record::line)
             .collect();
         assert_eq!(text.lines().count(), 3);
-        let expected = History { steps: vec![step(1, 2.302_585), step(2, 0.1 + 0.2)], epochs: vec![epoch()] };
+        let expected = History { steps: vec![step(1, 2.25), step(2, 0.1 + 0.2)], epochs: vec![epoch()] };
         assert_eq!(History::parse(&text).unwrap(), expected);
     }
 

@@ -50,19 +50,28 @@ fn pictures_that_can_be_read_come_in_order_with_their_labels_and_the_others_are_
 }
 
 #[test]
-fn a_folder_of_classes_is_whole_and_one_of_parts_is_not() {
+fn data_without_parts_is_taken_whole_unless_a_run_may_have_seen_it() {
     let folder = tempfile::tempdir().unwrap();
-    let make = |path: &str| {
-        let path = folder.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, "").unwrap();
+    let path = |path: &str| folder.path().join(path);
+    let make = |name: &str| {
+        std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        std::fs::write(path(name), "").unwrap();
     };
-    make("classes/cat/1.png");
-    make("parts/train/cat/1.png");
-    make("parts/test/cat/1.png");
-    make("manifest/labels.csv");
-    make("binary/test_batch.bin");
-    let whole = |name: &str| is_whole(&folder.path().join(name));
-    assert!(whole("classes") && whole("manifest"));
-    assert!(!whole("parts") && !whole("binary") && !whole("fashion"));
+    for number in 0..5 {
+        make(&format!("classes/cat/{number}.png"));
+        make(&format!("parts/train/cat/{number}.png"));
+    }
+    make("parts/test/cat/6.png");
+    let lines: Vec<String> = (0..5).map(|number| format!("{number}.png,0")).collect();
+    make("manifest/x");
+    std::fs::write(path("manifest/labels.csv"), lines.join("\n")).unwrap();
+    make("marked/x");
+    std::fs::write(path("marked/labels.csv"), lines.join(",train\n") + ",test").unwrap();
+    let count = |name: &str, trained: bool| {
+        let source = Source { data: path(name).display().to_string(), part: None };
+        source.open(trained).unwrap().len()
+    };
+    for (name, whole, test) in [("classes", 5, 1), ("parts", 1, 1), ("manifest", 5, 1), ("marked", 1, 1)] {
+        assert_eq!((count(name, false), count(name, true)), (whole, test), "{name}");
+    }
 }

@@ -54,6 +54,10 @@ pub fn open(root: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
     }))
 }
 
+pub fn has_parts(root: &Path) -> Result<bool, Error> {
+    Ok(matches!(parts(root)?, Parts::Two(..)))
+}
+
 fn parts(root: &Path) -> Result<Parts, Error> {
     let train = root.join("train");
     if !holds_classes(&train)? {
@@ -118,6 +122,7 @@ mod tests {
             assert_eq!(names(root.path(), &*part(Part::Train)), ["train/b/1.png 1", "train/c/deep/2.PNG 2"]);
             assert_eq!(names(root.path(), &*part(Part::Test)), [format!("{test}/a/3.png 0")]);
             assert_eq!(part(Part::All).len(), 3);
+            assert!(has_parts(root.path()).unwrap());
             assert_eq!(part(Part::Test).classes(), ["a", "b", "c"], "labels mean the same in both parts");
         }
     }
@@ -133,6 +138,7 @@ mod tests {
             let part = |part| names(root.path(), &*open(root.path(), part).unwrap());
             let (train, test) = (part(Part::Train), part(Part::Test));
             assert_eq!((train.len(), test.len()), (8, 2));
+            assert!(!has_parts(root.path()).unwrap());
             let mut both = [train, test].concat();
             both.sort();
             assert_eq!(both, part(Part::All));

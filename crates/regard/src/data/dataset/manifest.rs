@@ -74,6 +74,10 @@ pub fn open(path: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
     Ok(Arc::new(Files { classes, samples }))
 }
 
+pub fn has_parts(path: &Path) -> Result<bool, Error> {
+    Ok(rows(&table(path))?.iter().any(|row| row.part.is_some()))
+}
+
 fn rows(table: &Path) -> Result<Vec<Row>, Error> {
     let text = bytes::text(table)?;
     let mut reader =

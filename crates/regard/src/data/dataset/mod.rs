@@ -80,6 +80,15 @@ pub fn open(source: &str, part: Part) -> Result<Arc<dyn Dataset>, Error> {
     (layout.open)(&place, part)
 }
 
+/// Whether a source says itself what the test is; a fifth of what does not is the test only because something must be.
+///
+/// # Errors
+/// When there is no such thing, or its layout is none that is known.
+pub fn has_parts(source: &str) -> Result<bool, Error> {
+    let (layout, place) = find(source)?;
+    (layout.has_parts)(&place)
+}
+
 /// What the layout of a source is called.
 ///
 /// # Errors
@@ -95,6 +104,8 @@ struct Layout {
     looks: &'static str,
     is_here: fn(&Path) -> bool,
     open: fn(&Path, Part) -> Result<Arc<dyn Dataset>, Error>,
+    /// Whether it says itself what the test is.
+    has_parts: fn(&Path) -> Result<bool, Error>,
 }
 
 /// Layouts with files of known names.
@@ -104,36 +115,42 @@ const PARTICULAR: [Layout; 6] = [
         looks: "labels.csv of `file,label[,part]`, or the path of such a file",
         is_here: manifest::is_here,
         open: manifest::open,
+        has_parts: manifest::has_parts,
     },
     Layout {
         name: "IDX",
         looks: "train-images-idx3-ubyte[.gz] and its companions, as MNIST has them",
         is_here: idx::is_here,
         open: idx::open,
+        has_parts: |_| Ok(true),
     },
     Layout {
         name: "CIFAR-10, binary version",
         looks: "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
         is_here: cifar::ten_is_here,
         open: cifar::open_ten,
+        has_parts: |_| Ok(true),
     },
     Layout {
         name: "CIFAR-100, binary version",
         looks: "train.bin and test.bin",
         is_here: cifar::hundred_is_here,
         open: cifar::open_hundred,
+        has_parts: |_| Ok(true),
     },
     Layout {
         name: "CIFAR-10, PNG sprites",
         looks: "data_batch_1.png to data_batch_5.png, test_batch.png, train_lables.json, test_lables.json",
         is_here: sprites::is_here,
         open: sprites::open,
+        has_parts: |_| Ok(true),
     },
     Layout {
         name: "Tiny ImageNet",
         looks: "wnids.txt, train/ and val/val_annotations.txt",
         is_here: tiny_imagenet::is_here,
         open: tiny_imagenet::open,
+        has_parts: |_| Ok(true),
     },
 ];
 
@@ -142,6 +159,7 @@ const FOLDER: Layout = Layout {
     looks: "a folder for each class, perhaps below train/ and val/ or test/",
     is_here: folder::is_here,
     open: folder::open,
+    has_parts: folder::has_parts,
 };
 
 const EMBEDDED: Layout = Layout {
@@ -149,6 +167,7 @@ const EMBEDDED: Layout = Layout {
     looks: "the name `fashion`",
     is_here: |path| path.as_os_str() == embedded::NAME,
     open: |_, part| Ok(embedded::open(part)),
+    has_parts: |_| Ok(true),
 };
 
 /// Folders that archives of these datasets unpack to.
