@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use regard::data::Preprocess;
 use regard::models::{Model, ModelConfig};
 use regard::weights::Upstream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::model::{WeightsArgs, named, parse_upstream};
@@ -80,7 +80,7 @@ impl CandidateArgs {
         Ok(Candidate { name, trained: false, labels: None, config, preprocess, weights })
     }
 
-    fn of_run(&self, folder: &PathBuf) -> Result<Candidate, Failure> {
+    fn of_run(&self, folder: &Path) -> Result<Candidate, Failure> {
         let (model, weights) = (folder.join("model.toml"), folder.join("best.safetensors"));
         for file in [&model, &weights] {
             if !file.is_file() {
@@ -93,7 +93,7 @@ impl CandidateArgs {
         let (config, of_family) = named(&model.to_string_lossy(), &self.set)?;
         let own = folder.join("preprocess.toml");
         let preprocess = if own.is_file() { Preprocess::read(&own)? } else { of_family };
-        let path = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
         let name = path.file_name().unwrap_or(folder.as_os_str()).display().to_string();
         let weights = WeightsArgs {
             weights: weights.display().to_string(),

@@ -29,13 +29,13 @@ struct Json {
     loss: f64,
     calibration_error: f64,
     pictures_per_second: f64,
-    classes: Vec<Class>,
+    classes: Vec<OfClass>,
     calibration: Vec<Bin>,
     confusion: Vec<Cell>,
 }
 
 #[derive(Serialize)]
-struct Class {
+struct OfClass {
     class: usize,
     label: String,
     pictures: u64,
@@ -77,7 +77,7 @@ impl Report<'_> {
     pub fn json(&self, out: &mut impl Write) -> Result<(), Failure> {
         let Evaluation { accuracy, confusion, calibration } = self.evaluation;
         let seen = (0..confusion.counts.len()).filter(|class| confusion.pictures(*class) > 0);
-        let class = |class: usize| Class {
+        let class = |class: usize| OfClass {
             class,
             label: self.classes[class].clone(),
             pictures: confusion.pictures(class),

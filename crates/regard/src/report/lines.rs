@@ -116,7 +116,7 @@ fn look(index: usize, stroke: Stroke) -> (plotters::style::RGBColor, f64, f64) {
     let colour = COLOURS[index % COLOURS.len()];
     match stroke {
         Stroke::Strong => (colour, 1.0, 2.0),
-        Stroke::Faint => (colour, 0.45, 1.0),
+        Stroke::Faint => (colour, 0.6, 1.0),
     }
 }
 
