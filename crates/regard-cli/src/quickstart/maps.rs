@@ -58,15 +58,12 @@ pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
         let maps = received(pass.into_trace(), [rows, columns], reach);
         // the deepest one that is not too coarse
         let map = maps.iter().rfind(|map| map.values.len() >= LEAST).or(maps.last());
-        let (size, values) = match map {
-            Some(map) => {
-                where_from = format!("attention that each place receives, {}", map.name);
-                (map.size, map.values.clone())
-            }
-            None => {
-                where_from = "no attention: how much the answer changes with each pixel".into();
-                ([rows, columns], sensitivity(trained, images, channels))
-            }
+        let (size, values) = if let Some(map) = map {
+            where_from = format!("attention that each place receives, {}", map.name);
+            (map.size, map.values.clone())
+        } else {
+            where_from = "no attention: how much the answer changes with each pixel".into();
+            ([rows, columns], sensitivity(trained, images, channels))
         };
         panels.push(panel(picture, Some((size, &values))));
     }

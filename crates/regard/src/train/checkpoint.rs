@@ -198,7 +198,7 @@ fn read_manifest(path: &Path) -> Result<Manifest, Error> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 #[cfg(test)]
@@ -266,8 +266,8 @@ mod tests {
         }
         fn remove(&mut self, path: &Path) -> io::Result<()> {
             if self.dies {
-                self.gate(1)?
-            };
+                self.gate(1)?;
+            }
             fs::remove_file(path)
         }
     }
@@ -290,11 +290,7 @@ mod tests {
                 // whatever was left behind does not stop the next try
                 save_quickly(folder.path(), 4);
                 assert!(holds(folder.path(), 4));
-                if is_new {
-                    new += 1
-                } else {
-                    old += 1
-                }
+                *(if is_new { &mut new } else { &mut old }) += 1;
                 if !disk.crashed {
                     break;
                 }
@@ -345,7 +341,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         (1..=3).for_each(|step| save_really(folder.path(), step));
         let newest = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let newest = newest.filter(|path| path.display().to_string().contains("state-00000003")).next().unwrap();
+        let newest = newest.into_iter().find(|path| path.display().to_string().contains("state-00000003")).unwrap();
         let mut bytes = fs::read(&newest).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&newest, bytes).unwrap();

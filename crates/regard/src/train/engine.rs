@@ -126,19 +126,15 @@ impl Engine {
         let Recipe { stochastic_depth: rate, uniform_depth: uniform, seed, .. } = self.recipe;
         let mut pass = Pass::training(StochasticDepth { rate, uniform, seed, step: place as u64 });
         let heads = self.model.forward_heads(batch.tensor(&self.device), &mut pass);
-        match &self.teacher {
-            Some((distillation, teacher)) => {
-                let images = batch.tensor(&self.device.clone().without_autodiff());
-                let answers = Tensor::from_inner(distill::ask(teacher, images));
-                distillation.sum(heads, answers, &batch.targets, &self.recipe.loss)
-            }
-            None => {
-                let Heads { class, distilled } = heads;
-                let loss = self.recipe.loss.sum(class, &batch.targets);
-                // without a teacher the second head learns the same as the first
-                distilled.map_or(loss.clone(), |head| (loss + self.recipe.loss.sum(head, &batch.targets)) * 0.5)
-            }
+        if let Some((distillation, teacher)) = &self.teacher {
+            let images = batch.tensor(&self.device.clone().without_autodiff());
+            let answers = Tensor::from_inner(distill::ask(teacher, images));
+            return distillation.sum(heads, answers, &batch.targets, &self.recipe.loss);
         }
+        let Heads { class, distilled } = heads;
+        let loss = self.recipe.loss.sum(class, &batch.targets);
+        // without a teacher the second head learns the same as the first
+        distilled.map_or(loss.clone(), |head| (loss + self.recipe.loss.sum(head, &batch.targets)) * 0.5)
     }
 
     /// The model to test and to keep: that of the averages, if there are any.

@@ -57,7 +57,7 @@ impl Folder {
     pub fn describe(&self, config: &ModelConfig, preprocess: &Preprocess, classes: &[String]) -> Result<(), Error> {
         self.put("model.toml", config.to_toml())?;
         self.put("preprocess.toml", toml::to_string(preprocess).expect("plain data"))?;
-        self.put("classes.txt", classes.iter().map(|class| format!("{class}\n")).collect::<String>())
+        self.put("classes.txt", classes.join("\n") + "\n")
     }
 
     pub fn path(&self) -> &Path {
@@ -137,10 +137,9 @@ fn lock(folder: &Path) -> Result<File, Error> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| Error::file(&path, error))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::file(folder, "another process is training here")),
-        // a file system without locks
-        Err(TryLockError::Error(_)) => Ok(file),
+        // an error is a file system without locks
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }
 

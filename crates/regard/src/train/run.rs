@@ -14,7 +14,7 @@ use crate::weights::{self, LoadOptions};
 use crate::{Error, Pass};
 
 /// A checkpoint is made at least so often, however long an epoch takes.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// Pictures at a time in a test.
 const TEST_BATCH: usize = 100;
@@ -120,15 +120,12 @@ impl Parts {
         let checkpoint = weights::read(&path)?;
         let classes = self.config.classes();
         let options = LoadOptions { grid: self.config.grid(), ..LoadOptions::default() };
-        let fits = weights::fit(model.clone(), checkpoint.clone(), &options);
-        match fits {
-            Ok(loaded) => Ok(loaded.model),
-            // other classes: only the head is new, or the error is that of the rest
-            Err(_) => {
-                let options = LoadOptions { new_head: Some(classes), ..options };
-                Ok(weights::fit(model, checkpoint, &options)?.model)
-            }
+        if let Ok(loaded) = weights::fit(model.clone(), checkpoint.clone(), &options) {
+            return Ok(loaded.model);
         }
+        // other classes: only the head is new, or the error is that of the rest
+        let options = LoadOptions { new_head: Some(classes), ..options };
+        Ok(weights::fit(model, checkpoint, &options)?.model)
     }
 }
 

@@ -97,13 +97,15 @@ pub fn layout(source: &str) -> Result<&'static str, Error> {
     Ok(find(source)?.0.name)
 }
 
+type Open = fn(&Path, Part) -> Result<Arc<dyn Dataset>, Error>;
+
 /// A way to keep pictures with classes.
 struct Layout {
     name: &'static str,
     /// What is there when it is this one.
     looks: &'static str,
     is_here: fn(&Path) -> bool,
-    open: fn(&Path, Part) -> Result<Arc<dyn Dataset>, Error>,
+    open: Open,
     /// Whether it says itself what the test is.
     has_parts: fn(&Path) -> Result<bool, Error>,
 }

@@ -79,7 +79,7 @@ fn a_batch_in_parts_is_the_batch() {
             shape: [4, 3, 32, 32],
             targets: all.targets[first..first + 4].to_vec(),
         };
-        let left = step(&mut whole, 0, &[all.clone()]);
+        let left = step(&mut whole, 0, std::slice::from_ref(&all));
         let right = step(&mut parts, 0, &[part(0), part(4)]);
         assert!((left.loss - right.loss).abs() < 1e-5, "{left:?} {right:?}");
         assert!((left.gradient_norm / right.gradient_norm - 1.0).abs() < 1e-4, "{left:?} {right:?}");
