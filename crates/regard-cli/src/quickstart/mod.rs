@@ -51,7 +51,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     fs::create_dir_all(&args.out).map_err(|error| {
         Failure::input(format!("cannot make the folder `{}`: {error}", args.out.display()), "`--out` names another")
     })?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen(&Alone)?;
     let mut trained = Vec::new();
     for model in MODELS {
         let (recipe, folder) = (recipe(model, args.small)?, args.out.join(model));
