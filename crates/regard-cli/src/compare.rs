@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use regard::cost::Convention;
 use regard::report::Table;
 use regard::report::figure::{Bar, Bars, Figure as _};
-use regard::train::{Recipe, read_history};
+use regard::train::{Alone, Recipe, read_history};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -65,14 +65,14 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     // every name is checked before the first run begins
     let variants: Vec<(String, Recipe)> =
         args.models.iter().map(|name| Ok((name.clone(), variant(&recipe, name)?))).collect::<Result<_, Failure>>()?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen(&Alone)?;
     let mut rows = Vec::new();
     for (name, recipe) in &variants {
         let mut runs = Vec::new();
         for &seed in &args.seeds {
             let run = folder.join(name.replace(['/', '='], "-")).join(format!("seed{seed}"));
             let recipe = Recipe { seed, ..recipe.clone() };
-            to_the_end(&recipe, &run, device, &interrupt, "the same command goes on")?;
+            to_the_end(&recipe, &run, device, &Alone, &interrupt, "the same command goes on")?;
             runs.push(read_history(&run)?);
         }
         let top1: Vec<f64> = runs.iter().filter_map(|history| Some(history.best()?.top1)).collect();

@@ -32,6 +32,20 @@ impl Failure {
         Self::Found { message: message.to_string(), hint: hint.to_string() }
     }
 
+    /// With the process that failed, of several.
+    #[cfg(feature = "mpi")]
+    #[must_use]
+    pub fn of_rank(mut self, rank: usize) -> Self {
+        if let Self::Input { message, .. } | Self::Ours { message, .. } | Self::Found { message, .. } = &mut self {
+            let name = format!("rank {rank}: ");
+            // an error of the ranks themselves has it already
+            if !message.starts_with(&name) {
+                message.insert_str(0, &name);
+            }
+        }
+        self
+    }
+
     pub fn status(&self) -> u8 {
         match self {
             Self::Input { .. } => 2,

@@ -1,5 +1,7 @@
 //! `regard train`: a recipe becomes a run folder.
 
+#[cfg(feature = "mpi")]
+mod job;
 mod report;
 mod watch;
 
@@ -7,7 +9,7 @@ pub use report::write_report;
 pub use watch::{Interrupt, Watch};
 
 use burn::tensor::Device;
-use regard::train::{Alone, Outcome, Recipe, read_recipe, train};
+use regard::train::{Alone, Event, Outcome, Ranks, Recipe, read_recipe, train};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,9 @@ use crate::failure::Failure;
 use crate::recipes;
 
 /// Train a model by a recipe, or go on with a run
+///
+/// Several machines: a build with `--features mpi` under `mpirun -n RANKS regard train RECIPE` gives every rank its part
+/// of each batch. Ranks on one machine share its cores: RAYON_NUM_THREADS=CORES/RANKS in the environment.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A TOML file, or the name of a recipe that comes along (`regard recipes` lists them)
@@ -50,12 +55,9 @@ pub struct Args {
 
 impl Args {
     /// What to train where.
-    fn plan(&self) -> Result<(Recipe, PathBuf), Failure> {
+    fn plan(&self, ranks: &dyn Ranks) -> Result<(Recipe, PathBuf), Failure> {
         if let Some(folder) = &self.resume {
-            let recipe = read_recipe(folder).map_err(|error| {
-                Failure::input(error, "`--resume` wants the folder of a run; `regard train RECIPE` begins one")
-            })?;
-            return Ok((recipe, folder.clone()));
+            return Ok((resumed(folder, ranks)?, folder.clone()));
         }
         let name = self.recipe.as_deref().expect("clap asks for one of the two");
         let (mut recipe, called) = recipes::read(name)?;
@@ -80,15 +82,43 @@ impl Args {
     }
 }
 
+/// The recipe of a run that goes on; its folder may be seen by the first process alone.
+fn resumed(folder: &Path, ranks: &dyn Ranks) -> Result<Recipe, Failure> {
+    let own = if ranks.rank() == 0 {
+        let recipe = read_recipe(folder).map_err(|error| {
+            Failure::input(error, "`--resume` wants the folder of a run; `regard train RECIPE` begins one")
+        })?;
+        recipe.to_toml()
+    } else {
+        String::new()
+    };
+    let bytes = ranks.share(own.into_bytes())?;
+    Recipe::from_toml(&String::from_utf8_lossy(&bytes)).map_err(recipe_failure)
+}
+
 fn recipe_failure(error: regard::Error) -> Failure {
     Failure::input(error, "`regard recipes NAME` prints a recipe with keys that work")
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    let (recipe, folder) = args.plan()?;
-    let interrupt = Interrupt::listen()?;
+    #[cfg(feature = "mpi")]
+    if let Some(ranks) = regard::train::Mpi::start() {
+        return job::run(&ranks, || run_as(args, device, out, &ranks));
+    }
+    run_as(args, device, out, &Alone)
+}
+
+/// Trains as one of the ranks; the first speaks for all.
+fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks) -> Result<(), Failure> {
+    let (recipe, folder) = args.plan(ranks)?;
+    let interrupt = Interrupt::listen(ranks)?;
+    if ranks.rank() > 0 {
+        let mut watch = |_: Event| !interrupt.pressed();
+        let outcome = train(&folder, &recipe, device, ranks, &mut watch);
+        return outcome.map(drop).map_err(|error| training_failure(error, &folder));
+    }
     let resume = format!("`regard train --resume {}` goes on", folder.display());
-    to_the_end(&recipe, &folder, device, &interrupt, &resume)?;
+    to_the_end(&recipe, &folder, device, ranks, &interrupt, &resume)?;
     summary(&folder, out)
 }
 
@@ -97,13 +127,14 @@ pub fn to_the_end(
     recipe: &Recipe,
     folder: &Path,
     device: &Device,
+    ranks: &dyn Ranks,
     interrupt: &Interrupt,
     resume: &str,
 ) -> Result<(), Failure> {
     writeln!(stderr(), "training    {} on {}", recipe.model, recipe.data)?;
     writeln!(stderr(), "run folder  {}", folder.display())?;
     let mut watch = Watch::new(recipe, folder, interrupt.clone());
-    let outcome = train(folder, recipe, device, &Alone, &mut |event| watch.tell(&event));
+    let outcome = train(folder, recipe, device, ranks, &mut |event| watch.tell(&event));
     let problem = watch.finish();
     let outcome = outcome.map_err(|error| training_failure(error, folder))?;
     problem.map_or(Ok(()), Err)?;

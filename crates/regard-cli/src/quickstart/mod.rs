@@ -9,7 +9,7 @@ use regard::cost::Convention;
 use regard::evaluate::{Accuracy, History, Turn};
 use regard::models::Model;
 use regard::report::Table;
-use regard::train::{Parts, Recipe, read_history};
+use regard::train::{Alone, Parts, Recipe, read_history};
 use regard::weights::{self, LoadOptions};
 use std::fs;
 use std::io::Write;
@@ -51,11 +51,11 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     fs::create_dir_all(&args.out).map_err(|error| {
         Failure::input(format!("cannot make the folder `{}`: {error}", args.out.display()), "`--out` names another")
     })?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen(&Alone)?;
     let mut trained = Vec::new();
     for model in MODELS {
         let (recipe, folder) = (recipe(model, args.small)?, args.out.join(model));
-        to_the_end(&recipe, &folder, device, &interrupt, "the same command goes on")?;
+        to_the_end(&recipe, &folder, device, &Alone, &interrupt, "the same command goes on")?;
         trained.push(Trained::of(recipe, folder, device)?);
     }
     write!(out, "{}", table(&trained)?.text())?;

@@ -1,7 +1,7 @@
 //! What a person sees of a run: a bar on a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use regard::train::{Event, Recipe};
+use regard::train::{Event, Ranks, Recipe};
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,19 +12,27 @@ use super::report::write_report;
 use crate::failure::Failure;
 
 /// Ctrl-C, which ends a run after its step; pressed again, it ends the process.
+///
+/// A launcher may pass one press on twice, and kills by itself when it has waited long enough.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    pub fn listen() -> Result<Self, Failure> {
+    pub fn listen(ranks: &dyn Ranks) -> Result<Self, Failure> {
+        let (alone, first) = (ranks.count() == 1, ranks.rank() == 0);
         let pressed = Arc::new(AtomicBool::new(false));
         let seen = pressed.clone();
         ctrlc::set_handler(move || {
-            if seen.swap(true, Ordering::SeqCst) {
+            let again = seen.swap(true, Ordering::SeqCst);
+            if again && alone {
                 std::process::exit(130);
             }
             // the run says more when its step is done
-            let _ = writeln!(stderr(), "\nstopping after this step; once more ends at once");
+            if alone {
+                let _ = writeln!(stderr(), "\nstopping after this step; once more ends at once");
+            } else if first && !again {
+                let _ = writeln!(stderr(), "stopping after the next step");
+            }
         })
         .map_err(|error| Failure::ours(format!("cannot listen to ctrl-c: {error}"), "is it listened to already?"))?;
         Ok(Self(pressed))

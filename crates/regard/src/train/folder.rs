@@ -149,7 +149,7 @@ fn is_empty(folder: &Path) -> Result<bool, Error> {
 }
 
 /// The first key that differs, of those that change what is learned.
-fn difference(there: &Recipe, here: &Recipe) -> Option<String> {
+pub(super) fn difference(there: &Recipe, here: &Recipe) -> Option<String> {
     let same = Recipe { workers: there.workers, save_every: there.save_every, ..here.clone() };
     let [left, right] = [there, &same].map(|recipe| toml::Table::try_from(recipe).expect("a recipe is plain data"));
     let keys = left.keys().chain(right.keys());

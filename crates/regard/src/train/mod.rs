@@ -11,6 +11,7 @@ mod ranks;
 mod recipe;
 mod run;
 mod schedule;
+mod together;
 
 pub use distill::{Distillation, DistillationKind};
 pub use engine::{Engine, Step};
@@ -18,6 +19,8 @@ pub use folder::{Folder, read_history, read_recipe};
 pub use loss::{Loss, LossKind, SmoothingOver};
 pub use optimiser::Optimiser;
 pub use parameters::Groups;
+#[cfg(feature = "mpi")]
+pub use ranks::Mpi;
 pub use ranks::{Alone, Ranks};
 pub use recipe::Recipe;
 pub use run::{Event, Outcome, Parts, test, train};

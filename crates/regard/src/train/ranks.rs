@@ -1,5 +1,11 @@
 //! Several processes that train one model: each makes a part of every batch, and they add their gradients.
 
+#[cfg(feature = "mpi")]
+mod mpi;
+
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
+
 use crate::Error;
 
 /// The processes of a run.
@@ -15,6 +21,12 @@ pub trait Ranks {
     /// # Errors
     /// When another process is gone.
     fn sum(&self, values: &mut [f32]) -> Result<(), Error>;
+
+    /// The bytes of the first process, in each of them.
+    ///
+    /// # Errors
+    /// When another process is gone.
+    fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error>;
 }
 
 /// One process alone.
@@ -32,5 +44,9 @@ impl Ranks for Alone {
 
     fn sum(&self, _: &mut [f32]) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        Ok(bytes)
     }
 }

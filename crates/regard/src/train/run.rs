@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, Progress, RealDisk};
-use super::{Engine, Folder, Ranks, Recipe};
+use super::{Engine, Folder, Ranks, Recipe, together};
 use crate::data::{Batch, Dataset, Loader, Order, Part, Preparation, Preprocess, dataset};
 use crate::evaluate::{EpochRecord, Evaluation, History, Record, StepRecord};
 use crate::models::{self, Model, ModelConfig};
@@ -90,13 +90,18 @@ impl Parts {
 
     /// Makes the batches to learn from: a batch here is a part of a step.
     fn learning(&self, recipe: &Recipe, ranks: &dyn Ranks) -> Result<Loader, Error> {
+        let (batch, accumulate, count) = (recipe.batch, recipe.accumulate, ranks.count());
+        if !batch.is_multiple_of(accumulate * count) {
+            let reason = format!("cannot be divided by {count} ranks x {accumulate} parts of a step: {batch}");
+            return Err(Error::config("batch", reason));
+        }
         let order = Order {
             pictures: self.train.len(),
-            batch: recipe.batch / recipe.accumulate,
+            batch: batch / accumulate,
             repeats: recipe.repeats,
             seed: Some(recipe.seed),
             rank: ranks.rank(),
-            ranks: ranks.count(),
+            ranks: count,
         };
         order.validate()?;
         let preparation = self.preparation(recipe);
@@ -111,11 +116,11 @@ impl Parts {
         Loader { dataset: self.test.clone(), order, preparation, workers: recipe.workers }
     }
 
-    /// A fresh model, or one with the weights of the recipe.
-    fn model(&self, recipe: &Recipe, device: &Device) -> Result<Model, Error> {
+    /// A fresh model, or one with weights.
+    fn model(&self, recipe: &Recipe, weights: Option<&str>, device: &Device) -> Result<Model, Error> {
         device.seed(recipe.seed);
         let model = self.config.init(&device.clone().autodiff())?;
-        let Some(address) = &recipe.weights else { return Ok(model) };
+        let Some(address) = weights else { return Ok(model) };
         let path = weights::fetch(address, &mut |_| {})?;
         let checkpoint = weights::read(&path)?;
         let classes = self.config.classes();
@@ -171,20 +176,22 @@ pub fn train(
 ) -> Result<Outcome, Error> {
     recipe.validate()?;
     let parts = Parts::of(recipe)?;
+    together::agree(recipe, &parts, ranks)?;
     let learning = parts.learning(recipe, ranks)?;
     let epoch_steps = learning.order.steps() / recipe.accumulate;
     if epoch_steps == 0 {
         let reason = format!("{} pictures are less than a batch of {}", parts.train.len(), recipe.batch);
         return Err(Error::config("batch", reason));
     }
-    // only the first process writes
+    // only the first process reads and writes it
     let mut folder = if ranks.rank() == 0 { Some(Folder::open(path, recipe)?) } else { None };
     if let Some(folder) = &folder {
         folder.describe(&parts.config, &parts.preprocess, parts.train.classes())?;
     }
     let teacher = teacher(recipe, parts.config.classes(), device)?;
-    let mut engine = Engine::new(recipe, parts.model(recipe, device)?, teacher, device)?;
-    let restored = checkpoint::restore(&path.join("checkpoint"))?;
+    let weights = recipe.weights.as_deref().filter(|_| folder.is_some());
+    let mut engine = Engine::new(recipe, parts.model(recipe, weights, device)?, teacher, device)?;
+    let restored = folder.as_ref().map(|folder| checkpoint::restore(&folder.checkpoint())).transpose()?.flatten();
     let (mut progress, note) = match restored {
         Some(restored) => {
             engine.restore(&restored.tensors)?;
@@ -192,6 +199,7 @@ pub fn train(
         }
         None => (Progress::default(), None),
     };
+    together::begin(&mut engine, &mut progress, ranks)?;
     let history = folder.as_mut().map(|folder| folder.rewind(progress.step)).transpose()?.unwrap_or_default();
     let mut run = Run {
         recipe,
