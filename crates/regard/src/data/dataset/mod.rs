@@ -176,7 +176,7 @@ fn find(source: &str) -> Result<(Layout, PathBuf), Error> {
     if (FOLDER.is_here)(path) {
         return Ok((FOLDER, path.into()));
     }
-    let known = PARTICULAR.iter().chain([&FOLDER, &EMBEDDED]);
+    let known = [&FOLDER].into_iter().chain(&PARTICULAR).chain([&EMBEDDED]);
     let known: Vec<String> = known.map(|layout| format!("\n  {}: {}", layout.name, layout.looks)).collect();
     Err(Error::file(path, format!("not a dataset; found {}; known are{}", contents(path), known.concat())))
 }
