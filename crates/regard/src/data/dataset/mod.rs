@@ -94,8 +94,10 @@ struct Layout {
     /// What is there when it is this one.
     looks: &'static str,
     is_here: fn(&Path) -> bool,
-    open: fn(&Path, Part) -> Result<Arc<dyn Dataset>, Error>,
+    open: fn(&Path, Part) -> Opened,
 }
+
+type Opened = Result<Arc<dyn Dataset>, Error>;
 
 /// Layouts with files of known names.
 const PARTICULAR: [Layout; 6] = [
