@@ -35,6 +35,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
 fn unusable(error: regard::Error) -> Failure {
     match &error {
         regard::Error::Fetch { .. } => Failure::input(error, "a fetch that was interrupted goes on where it was"),
-        _ => Failure::input(error, "`fashion` is a dataset that is always there, `regard data fetch` gets others"),
+        _ => Failure::input(
+            error,
+            "a folder for each class is the simplest; `fashion` is always there, `regard data fetch` gets others",
+        ),
     }
 }

@@ -4,8 +4,7 @@
 //! cargo run -p regard --example embed_fashion -- /usr/share/datasets/fashion-mnist
 //! ```
 //!
-//! The first 1,200 and 200 pictures of each class, the classes in turn. Leaves out a test picture that is also one of the
-//! training pictures.
+//! The first 1,200 and 200 pictures of each class, the classes in turn.
 
 #[path = "../src/data/dataset/packed.rs"]
 mod packed;

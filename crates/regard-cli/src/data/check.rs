@@ -57,8 +57,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     match report.problems() {
         0 => Ok(()),
         problems => {
-            let hint = if args.json { "they are listed above" } else { "they are listed above, and all by `--json`" };
-            Err(Failure::found(format!("`{}` has problems: {problems}", args.source), hint))
+            let plural = if problems == 1 { "" } else { "s" };
+            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
+            Err(Failure::found(format!("`{}` has {problems} problem{plural}", args.source), hint))
         }
     }
 }
@@ -78,15 +79,12 @@ fn print(report: &Report, layout: &str, least: usize, out: &mut impl Write) -> R
             writeln!(out, "sizes       all {}", told(sizes.typical))?;
         } else {
             let [smallest, typical, largest] = [sizes.smallest, sizes.typical, sizes.largest].map(told);
-            writeln!(out, "sizes       smallest {smallest}, typical {typical}, largest {largest} (width x height)")?;
+            writeln!(out, "sizes       {smallest} to {largest}, typically {typical} (width x height)")?;
         }
     }
     if let Some(imbalance) = report.imbalance {
-        let rating = if report.is_imbalanced() { ": too much" } else { "" };
-        writeln!(
-            out,
-            "imbalance   {imbalance:.1} training pictures of the largest class for one of the smallest{rating}"
-        )?;
+        let rating = if report.is_imbalanced() { ", too uneven" } else { "" };
+        writeln!(out, "imbalance   {imbalance:.1} (training pictures, largest class to smallest{rating})")?;
     }
 
     list(out, "unreadable", report.unreadable.iter().map(|file| format!("{}: {}", file.name, file.reason)))?;

@@ -137,8 +137,8 @@ mod tests {
         std::fs::write(folder.path().join("train.bin"), record(&[3, 99], 5)).unwrap();
         let train = open_hundred(folder.path(), Part::Train).unwrap();
         assert_eq!((train.len(), train.label(0), train.classes()[99].as_str()), (1, 99, "99"));
-        let names: String = (0..100).fold(String::new(), |names, class| names + &format!("name {class}\n"));
-        std::fs::write(folder.path().join("fine_label_names.txt"), names + "\n").unwrap();
+        let names: Vec<String> = (0..100).map(|class| format!("name {class}")).collect();
+        std::fs::write(folder.path().join("fine_label_names.txt"), names.join("\n") + "\n\n").unwrap();
         assert_eq!(open_hundred(folder.path(), Part::Train).unwrap().classes()[99], "name 99");
     }
 

@@ -51,8 +51,9 @@ pub fn open(path: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     let mut samples = Vec::with_capacity(rows.len());
     for row in &rows {
-        let number = row.label.parse().ok().filter(|class| *class < classes.len());
-        let label = number.or_else(|| by_name.get(row.label.as_str()).copied());
+        // a name first: among names, `7` may be one
+        let name = by_name.get(row.label.as_str()).copied();
+        let label = name.or_else(|| row.label.parse().ok().filter(|class| *class < classes.len()));
         let label = label.ok_or_else(|| {
             let reason = format!("line {}: unknown label `{}`, of {} classes", row.line, row.label, classes.len());
             Error::file(&table, reason)
@@ -166,6 +167,18 @@ mod tests {
     }
 
     #[test]
+    fn a_number_among_names_is_a_name() {
+        let (names, classes) = opened("a.png,cat\nb.png,1\nc.png,2\n", Part::All).unwrap();
+        assert_eq!(
+            (names, classes),
+            (
+                vec!["a.png 2".to_string(), "b.png 0".into(), "c.png 1".into()],
+                vec!["1".into(), "2".into(), "cat".into()]
+            )
+        );
+    }
+
+    #[test]
     fn columns_are_found_by_their_names() {
         let text = "id,label,split,path\n1,x,val,a.png\n2,y,train,b.png\n";
         assert_eq!(opened(text, Part::Train).unwrap().0, ["b.png 1"]);
@@ -175,7 +188,7 @@ mod tests {
 
     #[test]
     fn without_parts_a_fifth_is_the_test() {
-        let text: String = (0..10).fold(String::new(), |text, i| text + &format!("{i}.png,{}\n", i % 2));
+        let text = (0..10).map(|i| format!("{i}.png,{}", i % 2)).collect::<Vec<_>>().join("\n");
         assert_eq!(opened(&text, Part::Train).unwrap().0.len(), 8);
         assert_eq!(opened(&text, Part::Test).unwrap().0.len(), 2);
     }

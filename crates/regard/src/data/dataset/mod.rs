@@ -97,18 +97,18 @@ pub fn layout(source: &str) -> Result<&'static str, Error> {
     Ok(find(source)?.0.name)
 }
 
-type Open = fn(&Path, Part) -> Result<Arc<dyn Dataset>, Error>;
-
 /// A way to keep pictures with classes.
 struct Layout {
     name: &'static str,
     /// What is there when it is this one.
     looks: &'static str,
     is_here: fn(&Path) -> bool,
-    open: Open,
+    open: fn(&Path, Part) -> Opened,
     /// Whether it says itself what the test is.
     has_parts: fn(&Path) -> Result<bool, Error>,
 }
+
+type Opened = Result<Arc<dyn Dataset>, Error>;
 
 /// Layouts with files of known names.
 const PARTICULAR: [Layout; 6] = [
@@ -197,7 +197,7 @@ fn find(source: &str) -> Result<(Layout, PathBuf), Error> {
     if (FOLDER.is_here)(path) {
         return Ok((FOLDER, path.into()));
     }
-    let known = PARTICULAR.iter().chain([&FOLDER, &EMBEDDED]);
+    let known = [&FOLDER].into_iter().chain(&PARTICULAR).chain([&EMBEDDED]);
     let known: Vec<String> = known.map(|layout| format!("\n  {}: {}", layout.name, layout.looks)).collect();
     Err(Error::file(path, format!("not a dataset; found {}; known are{}", contents(path), known.concat())))
 }
