@@ -103,7 +103,7 @@ fn recipe_failure(error: regard::Error) -> Failure {
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     #[cfg(feature = "mpi")]
     if let Some(ranks) = regard::train::Mpi::start() {
-        return job::run(&ranks, || run_as(args, device, out, &ranks));
+        return job::run(ranks, |ranks| run_as(args, device, out, ranks));
     }
     run_as(args, device, out, &Alone)
 }

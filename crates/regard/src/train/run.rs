@@ -287,9 +287,11 @@ impl Run<'_> {
         drop(batches);
         let best = self.test(epoch, begin, progress, watch)?;
         let waited = epoch + 1 - progress.best_epoch.min(epoch + 1);
-        let mut told = [f32::from(u8::from(patience > 0 && waited >= patience && self.folder.is_some()))];
+        let impatient = patience > 0 && waited >= patience && self.folder.is_some();
+        let mut told = [impatient, stop].map(|flag| f32::from(u8::from(flag)));
         self.ranks.sum(&mut told)?;
-        let impatient = told[0] > 0.0;
+        let [impatient, stop] = told.map(|flag| flag > 0.0);
+        stopped |= stop;
         progress.finished = impatient || epoch + 1 == epochs;
         if let Some(folder) = &self.folder {
             let weights = weights::tensors(&self.engine.model());
