@@ -19,7 +19,7 @@ use crate::recipes;
 /// Train a model by a recipe, or go on with a run
 ///
 /// Several machines: a build with `--features mpi` under `mpirun -n RANKS regard train RECIPE` gives every rank its part
-/// of each batch. Ranks on one machine share its cores: RAYON_NUM_THREADS=CORES/RANKS in the environment.
+/// of each batch. Ranks on one machine share its cores: `RAYON_NUM_THREADS=CORES/RANKS` in the environment.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A TOML file, or the name of a recipe that comes along (`regard recipes` lists them)
