@@ -14,7 +14,7 @@ use crate::Error;
 /// Bytes at a time: MPI counts in 32 bits, and small messages leave its buffers small.
 const BUCKET: usize = 4 << 20;
 
-/// What launchers tell the processes that they start: Open MPI, others with PMIx, MPICH and Slurm.
+/// What launchers tell the processes that they start: Open MPI, others with `PMIx`, MPICH and Slurm.
 const LAUNCHED: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
 
 /// All processes of an MPI job. Dropping it waits for the others to do the same.
