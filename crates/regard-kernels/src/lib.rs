@@ -24,6 +24,7 @@ pub mod pairwise;
 pub mod patchwise;
 mod product;
 pub mod simd;
+pub mod memory;
 pub mod softmax;
 mod tile;
 pub mod window;
