@@ -5,7 +5,9 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::{denoise, eval, export, models, operators, predict, quickstart, run, table};
+use crate::{
+    compare, data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, table, train,
+};
 
 /// Attention models for vision.
 #[derive(Debug, Parser)]
@@ -22,6 +24,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Quickstart(quickstart::Args),
+    Gallery(gallery::Args),
     Denoise(denoise::Args),
     Operators(operators::Args),
     Models(models::Args),
@@ -31,6 +34,10 @@ enum Command {
     Eval(eval::Args),
     Run(run::Args),
     Export(export::Args),
+    Data(data::Args),
+    Train(train::Args),
+    Compare(compare::Args),
+    Recipes(recipes::Args),
 }
 
 /// A command whose arguments were checked.
@@ -42,7 +49,6 @@ pub struct Plan {
 
 #[derive(Debug)]
 enum Task {
-    Quickstart(quickstart::Args),
     Denoise(denoise::Plan),
     /// A command that checks its arguments as it goes.
     Other(Command),
@@ -52,7 +58,6 @@ impl Args {
     pub fn into_plan(self) -> Result<Plan, Failure> {
         let device = regard::device::by_name(&self.device)?;
         let task = match self.command {
-            Command::Quickstart(args) => Task::Quickstart(args),
             Command::Denoise(args) => Task::Denoise(args.into_plan()?),
             other => Task::Other(other),
         };
@@ -64,9 +69,10 @@ impl Plan {
     /// Data goes to `out`, everything else to stderr.
     pub fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         match self.task {
-            Task::Quickstart(args) => quickstart::run(&args, &self.device, out),
             Task::Denoise(plan) => plan.run(&self.device),
             Task::Other(command) => match command {
+                Command::Quickstart(args) => quickstart::run(&args, &self.device, out),
+                Command::Gallery(args) => gallery::run(&args, &self.device, out),
                 Command::Operators(args) => operators::run(&args, out),
                 Command::Models(args) => models::run(&args, out),
                 Command::Cost(args) => models::cost(&args, out),
@@ -75,7 +81,11 @@ impl Plan {
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Run(args) => run::run(&args, &self.device),
                 Command::Export(args) => export::run(&args, &self.device),
-                Command::Quickstart(_) | Command::Denoise(_) => unreachable!("these became tasks of their own"),
+                Command::Data(args) => data::run(&args, out),
+                Command::Train(args) => train::run(&args, &self.device, out),
+                Command::Compare(args) => compare::run(&args, &self.device, out),
+                Command::Recipes(args) => recipes::run(&args, out),
+                Command::Denoise(_) => unreachable!("it became a task of its own"),
             },
         }
     }

@@ -1,33 +1,35 @@
-//! `regard eval`: how many pictures of a folder does a model get right?
+//! `regard eval`: how many pictures does a model get right, and which?
+
+mod candidates;
+mod classes;
+mod pictures;
+mod print;
 
 use burn::tensor::Device;
-use indicatif::{ProgressBar, ProgressStyle};
 use regard::Pass;
-use regard::evaluate::Accuracy;
-use serde::Serialize;
-use std::io::{Write, stderr};
+use regard::evaluate::{Evaluation, Robustness};
+use regard::report::{Figure as _, classes as by_class};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::model::{ModelArgs, WeightsArgs, at_least_one, batch, pictures_in, read_picture};
-use crate::models::print_json;
-use crate::predict::label_names;
+use crate::files::check_folder;
+use crate::model::at_least_one;
+use candidates::{Candidate, CandidateArgs};
+use classes::Classes;
+use pictures::{Pictures, Source};
 
-/// Measure the accuracy of a model on a folder of pictures
+/// Measure how good models are on pictures whose classes are known
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    candidates: CandidateArgs,
 
     #[command(flatten)]
-    weights: WeightsArgs,
+    source: Source,
 
-    /// A folder with a folder for each class (in the order of their names), or with a `labels.csv` of `file,label`
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
-
-    /// Names of the classes, for labels that are names
+    /// Names of the model's classes, one a line; a run has its own, and 1000 classes are ImageNet's
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -35,147 +37,115 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
 
+    /// Also print every class
+    #[arg(long)]
+    per_class: bool,
+
+    /// Write a figure of what each class is taken for
+    #[arg(long, value_name = "FILE.svg")]
+    confusion: Option<PathBuf>,
+
+    /// Turn the pictures by 90, 180 and 270 degrees and upside-down, and print what that takes from each model
+    #[arg(long, conflicts_with_all = ["per_class", "confusion"])]
+    robustness: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
-    pictures: usize,
-    unreadable: usize,
-    top1: f64,
-    top5: f64,
-    loss: f64,
-    pictures_per_second: f64,
-}
-
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    let (mut config, preprocess) = args.model.config()?;
-    let names = label_names(args.labels.as_ref(), args.weights.new_head.unwrap_or(config.classes()))?;
-    let samples = samples(&args.data, &names)?;
-    let model = args.weights.load(&mut config, device)?;
-    let bar = ProgressBar::new(samples.len() as u64);
-    bar.set_style(
-        ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta} {msg}").expect("the template is fixed"),
-    );
-
-    let (mut accuracy, mut unreadable, start) = (Accuracy::default(), 0, Instant::now());
-    for samples in samples.chunks(args.batch) {
-        let (mut pictures, mut labels) = (Vec::new(), Vec::new());
-        for (path, label) in samples {
-            match read_picture(path, &preprocess, &config) {
-                Ok(picture) => {
-                    pictures.push(picture);
-                    labels.push(*label);
-                }
-                Err(error) => {
-                    unreadable += 1;
-                    bar.suspend(|| writeln!(stderr(), "error: {error}"))?;
-                }
-            }
-        }
-        if !pictures.is_empty() {
-            accuracy.add(model.forward(batch(&pictures, &config, device), &mut Pass::silent()), &labels);
-            bar.set_message(format!("top-1 {:.2} %", 100.0 * accuracy.top1()));
-        }
-        bar.inc(samples.len() as u64);
+    if let Some(path) = &args.confusion {
+        check_figure(path)?;
     }
-    bar.finish_and_clear();
-    if accuracy.pictures == 0 {
-        return Err(Failure::input(
-            format!("no picture of `{}` could be read", args.data.display()),
-            "each is named above",
-        ));
-    }
-    let report = Report {
-        pictures: accuracy.pictures,
-        unreadable,
-        top1: accuracy.top1(),
-        top5: accuracy.top5(),
-        loss: accuracy.loss(),
-        pictures_per_second: accuracy.pictures as f64 / start.elapsed().as_secs_f64(),
-    };
-    if args.json {
-        print_json(&report, out)?;
+    let candidates = args.candidates.resolve()?;
+    let pictures = args.source.open(candidates.iter().any(|candidate| candidate.trained))?;
+    let unreadable = if args.robustness {
+        turn(args, &candidates, &pictures, device, out)?
     } else {
-        writeln!(out, "pictures    {}", report.pictures)?;
-        writeln!(out, "unreadable  {unreadable}")?;
-        writeln!(out, "top-1       {:.2} %", 100.0 * report.top1)?;
-        writeln!(out, "top-5       {:.2} %", 100.0 * report.top5)?;
-        writeln!(out, "loss        {:.4}", report.loss)?;
-        writeln!(out, "speed       {:.1} pictures/s", report.pictures_per_second)?;
-    }
+        let [candidate] = &candidates[..] else {
+            return Err(Failure::input(
+                format!("{} models at a time", candidates.len()),
+                "several are compared with `--robustness`",
+            ));
+        };
+        measure(args, candidate, &pictures, device, out)?
+    };
     match unreadable {
         0 => Ok(()),
         bad => Err(Failure::input(
-            format!("{bad} of {} pictures could not be read", samples.len()),
+            format!("{bad} of {} pictures could not be read", pictures.len()),
             "each is named above; the numbers are of the others",
         )),
     }
 }
 
-/// Every picture and its class.
-fn samples(folder: &Path, names: &[String]) -> Result<Vec<(PathBuf, usize)>, Failure> {
-    let manifest = folder.join("labels.csv");
-    let samples =
-        if manifest.is_file() { from_manifest(folder, &manifest, names)? } else { from_folders(folder, names)? };
-    if samples.is_empty() {
-        return Err(Failure::input(
-            format!("no pictures in `{}`", folder.display()),
-            "it needs a folder for each class, or a labels.csv of `file,label`",
-        ));
+/// One model in every respect; gives the number of unreadable pictures.
+fn measure(
+    args: &Args,
+    candidate: &Candidate,
+    pictures: &Pictures,
+    device: &Device,
+    out: &mut impl Write,
+) -> Result<usize, Failure> {
+    let classes = Classes::of(pictures, candidate.classes(), args.labels.as_ref().or(candidate.labels.as_ref()))?;
+    let (model, start) = (candidate.load(device)?, Instant::now());
+    let mut evaluation = Evaluation::default();
+    let unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
+        evaluation.add(model.model.forward(images, &mut Pass::silent()), &classes.of_data(labels));
+        Ok(format!("top-1 {:.2} %", 100.0 * evaluation.accuracy.top1()))
+    })?;
+    let speed = evaluation.accuracy.pictures as f64 / start.elapsed().as_secs_f64();
+    if let Some(path) = &args.confusion {
+        let svg = by_class::confusion(&evaluation.confusion, &classes.names).svg();
+        regard::file::replace(path, svg.as_bytes()).map_err(|error| {
+            Failure::ours(format!("cannot write `{}`: {error}", path.display()), "is the folder writable?")
+        })?;
     }
-    Ok(samples)
+    let report = print::Report { evaluation: &evaluation, classes: &classes.names, unreadable, speed };
+    if args.json {
+        report.json(out)?;
+    } else {
+        report.text(args.per_class, out)?;
+    }
+    Ok(unreadable)
 }
 
-fn from_manifest(folder: &Path, manifest: &Path, names: &[String]) -> Result<Vec<(PathBuf, usize)>, Failure> {
-    let text = std::fs::read_to_string(manifest)
-        .map_err(|error| Failure::input(format!("cannot read `{}`: {error}", manifest.display()), "is it text?"))?;
-    let mut samples = Vec::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let parts = line.rsplit_once(',').map(|(file, label)| (file.trim(), label.trim()));
-        let class = parts.and_then(|(_, label)| class_of(label, names));
-        match (parts, class) {
-            (Some((file, _)), Some(class)) => samples.push((folder.join(file), class)),
-            // the first line may be a heading
-            _ if number == 0 => {}
-            (Some((_, label)), None) => {
-                return Err(Failure::input(
-                    format!("line {} of `{}`: unknown label `{label}`", number + 1, manifest.display()),
-                    format!("a label is a name, or a number below {}", names.len()),
-                ));
-            }
-            (None, _) => {
-                return Err(Failure::input(
-                    format!("line {} of `{}` is not `file,label`: {line}", number + 1, manifest.display()),
-                    "one picture a line",
-                ));
-            }
-        }
+/// Every model under every turn; gives the number of unreadable pictures.
+fn turn(
+    args: &Args,
+    candidates: &[Candidate],
+    pictures: &Pictures,
+    device: &Device,
+    out: &mut impl Write,
+) -> Result<usize, Failure> {
+    let (mut rows, mut unreadable) = (Vec::new(), 0);
+    // whatever does not fit is said before the first model has run for an hour
+    let classes: Vec<Classes> = candidates
+        .iter()
+        .map(|candidate| Classes::of(pictures, candidate.classes(), args.labels.as_ref().or(candidate.labels.as_ref())))
+        .collect::<Result<_, _>>()?;
+    for (candidate, classes) in candidates.iter().zip(classes) {
+        let model = candidate.load(device)?;
+        let mut robustness = Robustness { name: candidate.name.clone(), ..Robustness::default() };
+        unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
+            robustness
+                .add(images, &classes.of_data(labels), |images| model.model.forward(images, &mut Pass::silent()))?;
+            Ok(candidate.name.clone())
+        })?;
+        rows.push(robustness);
     }
-    Ok(samples)
+    if args.json {
+        print::turned_json(&rows, out)?;
+    } else {
+        write!(out, "{}", regard::report::robustness(&rows).text())?;
+    }
+    Ok(unreadable)
 }
 
-fn from_folders(folder: &Path, names: &[String]) -> Result<Vec<(PathBuf, usize)>, Failure> {
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| Failure::input(format!("cannot read `{}`: {error}", folder.display()), "is it a folder?"))?;
-    let mut classes: Vec<PathBuf> =
-        entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| path.is_dir()).collect();
-    classes.sort();
-    if !classes.is_empty() && classes.len() != names.len() {
-        return Err(Failure::input(
-            format!("`{}` has {} folders, the model {} classes", folder.display(), classes.len(), names.len()),
-            "one folder for each class, or a labels.csv of `file,label`",
-        ));
+fn check_figure(path: &Path) -> Result<(), Failure> {
+    if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
+        return Err(Failure::input(format!("unknown figure format: `{}`", path.display()), "end the name with .svg"));
     }
-    let mut samples = Vec::new();
-    for (class, folder) in classes.iter().enumerate() {
-        samples.extend(pictures_in(folder)?.into_iter().map(|path| (path, class)));
-    }
-    Ok(samples)
-}
-
-fn class_of(label: &str, names: &[String]) -> Option<usize> {
-    label.parse().ok().filter(|class| *class < names.len()).or_else(|| names.iter().position(|name| name == label))
+    check_folder(path)
 }

@@ -11,6 +11,10 @@ pub enum Failure {
     Input { message: String, hint: String },
     /// Something of ours or of the machine failed: status 1.
     Ours { message: String, hint: String },
+    /// A check ran to its end and found what should not be: status 1.
+    Found { message: String, hint: String },
+    /// The user stopped it: status 130, as shells have it.
+    Stopped { message: String, hint: String },
     /// Nobody reads our output any more: no failure at all.
     Pipe,
 }
@@ -24,10 +28,29 @@ impl Failure {
         Self::Ours { message: message.to_string(), hint: hint.to_string() }
     }
 
+    pub fn found(message: impl Display, hint: impl Display) -> Self {
+        Self::Found { message: message.to_string(), hint: hint.to_string() }
+    }
+
+    /// With the process that failed, of several.
+    #[cfg(feature = "mpi")]
+    #[must_use]
+    pub fn of_rank(mut self, rank: usize) -> Self {
+        if let Self::Input { message, .. } | Self::Ours { message, .. } | Self::Found { message, .. } = &mut self {
+            let name = format!("rank {rank}: ");
+            // an error of the ranks themselves has it already
+            if !message.starts_with(&name) {
+                message.insert_str(0, &name);
+            }
+        }
+        self
+    }
+
     pub fn status(&self) -> u8 {
         match self {
             Self::Input { .. } => 2,
-            Self::Ours { .. } => 1,
+            Self::Ours { .. } | Self::Found { .. } => 1,
+            Self::Stopped { .. } => 130,
             Self::Pipe => 0,
         }
     }
@@ -52,9 +75,10 @@ impl Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input { message, hint } | Self::Ours { message, hint } => {
+            Self::Input { message, hint } | Self::Ours { message, hint } | Self::Found { message, hint } => {
                 write!(f, "error: {message}\nhint: {hint}")
             }
+            Self::Stopped { message, hint } => write!(f, "{message}\nhint: {hint}"),
             Self::Pipe => f.write_str("output closed"),
         }
     }
@@ -76,6 +100,9 @@ impl From<regard::Error> for Failure {
                 "is it the same model? `--new-head CLASSES` replaces the head, `--set image=[H,W]` changes the size",
             ),
             regard::Error::Device { .. } => Self::input(error, "`--device cpu` works in every build"),
+            regard::Error::Diverged { .. } | regard::Error::Rank { .. } => {
+                Self::ours(error, "the last checkpoint is whole")
+            }
             regard::Error::NotRecorded { .. } => Self::ours(error, "this is a bug, please report it"),
         }
     }

@@ -1,18 +1,24 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
 mod args;
+mod compare;
+mod data;
 mod denoise;
 mod eval;
 mod export;
 mod failure;
 mod files;
+mod font;
+mod gallery;
 mod model;
 mod models;
 mod operators;
 mod predict;
 mod quickstart;
+mod recipes;
 mod run;
 mod table;
+mod train;
 
 use clap::Parser as _;
 use std::io::{Write as _, stderr, stdout};

@@ -1,11 +1,11 @@
 //! What commands that run a model have in common: which model, which weights, which pictures.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use regard::data::{Picture, Preprocess, prepare};
+use regard::data::{Picture, Preprocess, prepare, to_channels};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
 use std::io::{Write as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::failure::Failure;
 
@@ -113,19 +113,12 @@ fn download_bar() -> impl FnMut(weights::Progress) {
 
 /// A picture ready for a model, `[C, H, W]`.
 pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
-    let rgb = prepare(&Picture::open(path)?, preprocess, config.image());
-    match config.channels() {
-        3 => Ok(rgb),
-        // the mean of the normalised channels
-        1 => {
-            let pixels = rgb.len() / 3;
-            Ok((0..pixels).map(|i| (rgb[i] + rgb[i + pixels] + rgb[i + 2 * pixels]) / 3.0).collect())
-        }
-        other => Err(regard::Error::Field {
-            field: "channels".into(),
-            reason: format!("a picture has 3, or 1 in gray, the model takes {other}"),
-        }),
-    }
+    ready(&Picture::open(path)?, preprocess, config)
+}
+
+/// An open picture ready for a model, `[C, H, W]`.
+pub fn ready(picture: &Picture, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
+    to_channels(prepare(picture, preprocess, config.image()), config.channels())
 }
 
 /// Pictures as one batch.
@@ -133,20 +126,4 @@ pub fn batch(pictures: &[Vec<f32>], config: &ModelConfig, device: &Device) -> Te
     let [height, width] = config.image();
     let shape = [pictures.len(), config.channels(), height, width];
     Tensor::from_data(TensorData::new(pictures.concat(), shape), device)
-}
-
-/// Files with the endings of pictures below a folder, sorted.
-pub fn pictures_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| Failure::input(format!("cannot read `{}`: {error}", folder.display()), "is it a folder?"))?;
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-            ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
-        })
-        .collect();
-    files.sort();
-    Ok(files)
 }

@@ -43,10 +43,10 @@ fn assert_refused(folder: &Path, args: &[&str], culprits: &[&str]) {
 #[test]
 fn help_is_readable() {
     insta::assert_snapshot!("help", stdout_of(&["--help"]));
-    for command in ["quickstart", "denoise", "operators", "models", "cost", "table", "predict", "eval", "run", "export"]
-    {
+    for command in ["gallery", "denoise", "operators", "models", "cost", "table", "predict", "eval", "run", "export"] {
         insta::assert_snapshot!(format!("help-{command}"), stdout_of(&[command, "--help"]));
     }
+    insta::assert_snapshot!("help-data-browse", stdout_of(&["data", "browse", "--help"]));
 }
 
 #[test]
@@ -59,14 +59,26 @@ fn operators_are_listed_as_text_and_as_json() {
 }
 
 #[test]
+fn a_sheet_of_what_is_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_refused(folder.path(), &["data", "browse", "nowhere", "-o", "page.png"], &["nowhere"]);
+    assert_refused(folder.path(), &["data", "browse", "nowhere", "-o", "page.doc"], &["page.doc", "png"]);
+    assert_refused(folder.path(), &["data", "browse", "nowhere", "-o", "page.png", "--rows", "2000"], &["2000"]);
+    let recipe = ["data", "browse", "nowhere", "-o", "page.png", "--recipe", "recipe.toml"];
+    assert_refused(folder.path(), &recipe, &["recipe.toml"]);
+    fs::write(folder.path().join("recipe.toml"), "[mix]\nmixupp = 1.0\n").unwrap();
+    assert_refused(folder.path(), &recipe, &["recipe.toml", "mixupp"]);
+}
+
+#[test]
 fn the_version_is_told() {
     assert_eq!(stdout_of(&["--version"]), format!("regard {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn quickstart_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
+fn gallery_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
     let folder = tempfile::tempdir().unwrap();
-    let output = regard(folder.path(), &["quickstart"]);
+    let output = regard(folder.path(), &["gallery"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let stdout = text(&output.stdout);
     let maps: Vec<_> = stdout.lines().filter_map(|line| line.split_whitespace().last()).collect();
@@ -80,7 +92,7 @@ fn quickstart_writes_a_map_for_every_line_of_its_table_and_the_same_again() {
     }
     assert_eq!(fs::read_dir(&drawn).unwrap().count(), maps.len() + 1, "nothing else is left behind");
 
-    assert!(regard(folder.path(), &["quickstart", "--out", "again"]).status.success());
+    assert!(regard(folder.path(), &["gallery", "--out", "again"]).status.success());
     let sheet = |out: &str| fs::read(folder.path().join(out).join("all.png")).unwrap();
     assert!(sheet("again") == sheet("regard-out"), "another run draws something else");
 }
@@ -176,8 +188,8 @@ fn bad_input_is_refused_by_name() {
     denoise("in.png", "out.png", &["--sigma", "0.1", "--patch", "4"], &["--patch", "4"]);
     denoise("in.png", "out.png", &["--sigma", "0.1", "--search", "0"], &["--search", "0"]);
     denoise("in.png", "out.png", &["--sigma", "0.1", "--strength", "-1"], &["--strength", "-1"]);
-    assert_refused(folder, &["quickstart", "--device", "tpu"], &["`tpu`", "cpu, wgpu, cuda"]);
-    assert_refused(folder, &["quickstart", "--out", "in.png"], &["in.png"]);
+    assert_refused(folder, &["gallery", "--device", "tpu"], &["`tpu`", "cpu, wgpu, cuda"]);
+    assert_refused(folder, &["gallery", "--out", "in.png"], &["in.png"]);
     assert_eq!(regard(folder, &["paint"]).status.code(), Some(2));
     assert_eq!(regard(folder, &["denoise", "in.png", "out.png"]).status.code(), Some(2), "sigma is required");
 }

@@ -135,7 +135,48 @@ fn eval_counts_folders_of_classes_and_manifests_alike() {
     let by_manifest = report(&stdout_of(folder.path(), &args));
     assert_eq!((&by_manifest["top1"], &by_manifest["loss"]), (&by_folder["top1"], &by_folder["loss"]));
     fs::write(folder.path().join("data/labels.csv"), "0/one.png,0\n1/one.png,eleven\n").unwrap();
-    assert_refused(folder.path(), &args, &["line 2", "`eleven`"]);
+    assert_refused(folder.path(), &args, &["`eleven`"]);
+}
+
+#[test]
+fn eval_tells_classes_and_draws_what_they_are_taken_for() {
+    let (folder, _) = workshop();
+    let args = ["eval", "--model", "vit-nano", "--weights", "nano.safetensors", "--data", "data"];
+    let told = stdout_of(folder.path(), &[&args[..], &["--per-class", "--confusion", "confusion.svg"]].concat());
+    assert!(told.contains("calibration error") && told.contains("mostly taken for"), "{told}");
+    assert_eq!(told.lines().count(), 7 + 1 + 1 + 10, "{told}");
+    let svg = fs::read_to_string(folder.path().join("confusion.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("true class"));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout_of(folder.path(), &[&args[..], &["--json"]].concat())).unwrap();
+    assert_eq!(json["classes"].as_array().unwrap().len(), 10);
+    let cells: u64 = json["confusion"].as_array().unwrap().iter().map(|cell| cell["pictures"].as_u64().unwrap()).sum();
+    assert_eq!(cells, 10);
+    fs::write(folder.path().join("data/3/text.png"), "not a picture").unwrap();
+    assert_refused(folder.path(), &args, &["text.png", "1 of 11 pictures could not be read"]);
+    assert_refused(folder.path(), &[&args[..], &["--confusion", "a.png"]].concat(), &["`a.png`"]);
+}
+
+#[test]
+fn robustness_compares_checkpoints_and_runs_on_turned_pictures() {
+    let (folder, _) = workshop();
+    let run = folder.path().join("my-run");
+    fs::create_dir(&run).unwrap();
+    fs::write(run.join("model.toml"), stdout_of(folder.path(), &["models", "config", "vit-nano"])).unwrap();
+    let args = ["eval", "--model", "vit-nano", "--weights", "nano.safetensors", "--data", "data", "--run", "my-run"];
+    let turned = [&args[..], &["--part", "all", "--robustness"]].concat();
+    assert_refused(folder.path(), &turned, &["`my-run` has no best.safetensors"]);
+    fs::copy(folder.path().join("nano.safetensors"), run.join("best.safetensors")).unwrap();
+    let told = stdout_of(folder.path(), &turned);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].contains("no rotation") && lines[0].ends_with("upside-down"), "{told}");
+    assert!(lines.len() == 3 && lines[1].starts_with("vit-nano ") && lines[2].starts_with("my-run "), "{told}");
+    // pictures of one colour look alike from every side
+    assert!(lines[1..].iter().all(|line| line.matches("(0.0)").count() == 4), "{told}");
+    assert_refused(folder.path(), &[&args[..], &["--part", "all"]].concat(), &["2 models", "--robustness"]);
+    assert_refused(folder.path(), &[&turned[..], &["--model", "vit-nano"]].concat(), &["2 of --model and 1 of"]);
+    let wide = [&turned[..], &["--set", "image=[32,48]"]].concat();
+    assert_refused(folder.path(), &wide, &["32 rows and 48 columns"]);
 }
 
 #[test]

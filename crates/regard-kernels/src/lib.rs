@@ -26,6 +26,7 @@ pub mod local;
 mod math;
 pub mod memory;
 pub mod nl_means;
+pub mod optimise;
 pub mod pairwise;
 pub mod patchwise;
 mod pointwise;

@@ -29,6 +29,14 @@ pub enum Error {
     #[error("{address}: {reason}")]
     Fetch { address: String, reason: String },
 
+    /// Training that leads nowhere.
+    #[error("step {step}: the loss is {loss} and the gradient {gradient_norm} long, at a rate of {rate:.3e}; {saved}")]
+    Diverged { step: usize, rate: f64, loss: f64, gradient_norm: f64, saved: String },
+
+    /// Another process of the run is gone.
+    #[error("rank {rank}: {reason}")]
+    Rank { rank: usize, reason: String },
+
     /// A name was asked of a trace that recorded something else.
     #[error("nothing was recorded under `{name}`; recorded: {known}")]
     NotRecorded { name: String, known: String },

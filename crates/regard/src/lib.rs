@@ -19,6 +19,7 @@ pub mod convolution;
 pub mod cost;
 pub mod data;
 pub mod device;
+pub mod download;
 pub mod error;
 pub mod evaluate;
 pub mod file;
@@ -26,14 +27,17 @@ pub mod function;
 mod fused;
 pub mod layers;
 pub mod models;
+mod nearest;
 pub mod pass;
 pub mod random;
+pub mod report;
 #[cfg(test)]
 mod testing;
+pub mod train;
 pub mod weights;
 
 pub use error::Error;
-pub use pass::{Pass, Trace};
+pub use pass::{Pass, StochasticDepth, Trace};
 
 /// README's example runs as a doctest; its links are relative to the repository, so it is not the crate's page.
 #[cfg(doctest)]

@@ -1,4 +1,6 @@
-//! What tests share: parity fixtures, seeded tensors, comparisons, finite differences.
+//! What tests share: parity fixtures, seeded tensors and pictures, comparisons, finite differences.
+
+pub mod server;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
@@ -7,9 +9,11 @@ use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::device;
+use crate::data::{Dataset, Picture};
+use crate::random::{Purpose, generator};
 /// Tests of models fill checkpoints in, though weights are a later stage.
 pub use crate::weights::{self, Tensors, fill, shapes};
+use crate::{Error, device};
 
 /// One folder of `fixtures/`.
 pub struct Fixture {
@@ -29,6 +33,10 @@ impl Fixture {
                 let values: Vec<f32> = match view.dtype() {
                     Dtype::F32 => {
                         view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+                    }
+                    Dtype::I64 => {
+                        let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap()) as f32;
+                        view.data().chunks_exact(8).map(number).collect()
                     }
                     Dtype::U8 | Dtype::BOOL => view.data().iter().map(|&b| f32::from(b)).collect(),
                     _ => continue,
@@ -51,9 +59,16 @@ impl Fixture {
         Tensor::from_data(TensorData::new(values.clone(), shape.clone()), device)
     }
 
+    /// The values of a tensor of any rank.
+    pub fn values(&self, name: &str) -> &[f32] {
+        &self.tensors.get(name).unwrap_or_else(|| panic!("{}: no `{name}` in the fixture", self.case)).1
+    }
+
     /// Every tensor of the checkpoint, for `weights::fill`, under names that `rename` gives; none leaves it out.
     pub fn checkpoint(&self, rename: impl Fn(&str) -> Option<String>) -> Tensors {
         let model = self.tensors.iter().filter_map(|(name, tensor)| Some((name.strip_prefix("model/")?, tensor)));
+        // a counter that no model of ours has
+        let model = model.filter(|(name, _)| !name.ends_with("num_batches_tracked"));
         model
             .filter_map(|(name, (shape, values))| Some((rename(name)?, TensorData::new(values.clone(), shape.clone()))))
             .collect()
@@ -93,6 +108,18 @@ impl Fixture {
         tensors
     }
 
+    /// The names that start so, without the start.
+    pub fn names<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a str> {
+        self.tensors.keys().filter_map(move |name| name.strip_prefix(start))
+    }
+
+    /// `[H, W, 3]` in 8 bits of `io.safetensors`.
+    pub fn picture(&self, name: &str) -> Picture {
+        let tensor = self.tensor::<3>(&format!("io/{name}"));
+        let [rows, columns, _] = tensor.dims();
+        Picture::new([rows, columns], values(&tensor).into_iter().map(|level| level as u8).collect()).unwrap()
+    }
+
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -104,6 +131,49 @@ impl Fixture {
 
     pub fn text(&self, field: &str) -> &str {
         self.config[field].as_str().unwrap_or_else(|| panic!("{}: no text `{field}`", self.case))
+    }
+}
+
+/// A picture of noise, the same for the same seed.
+pub fn noise_picture(size: [usize; 2], seed: u64) -> Picture {
+    let mut pixels = vec![0; 3 * size[0] * size[1]];
+    rand::Rng::fill_bytes(&mut generator(seed, Purpose::Augment, [0, 0]), &mut pixels);
+    Picture::new(size, pixels).unwrap()
+}
+
+/// A dataset of noise in memory; picture i is of class i modulo the number of classes.
+#[derive(Debug)]
+pub struct Toy {
+    pictures: usize,
+    classes: Vec<String>,
+    size: [usize; 2],
+}
+
+impl Toy {
+    pub fn new(pictures: usize, classes: usize, size: [usize; 2]) -> Self {
+        Self { pictures, classes: (0..classes).map(|class| format!("class {class}")).collect(), size }
+    }
+}
+
+impl Dataset for Toy {
+    fn len(&self) -> usize {
+        self.pictures
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn label(&self, index: usize) -> usize {
+        index % self.classes.len()
+    }
+
+    fn picture(&self, index: usize) -> Result<Picture, Error> {
+        Ok(noise_picture(self.size, index as u64))
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("picture {index}")
     }
 }
 

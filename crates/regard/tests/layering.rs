@@ -17,6 +17,7 @@ const STAGES: &[(&str, usize)] = &[
     ("file", 0),
     ("random", 0),
     ("download", 0),
+    ("nearest", 0),
     ("data", 1),
     ("attention", 2),
     ("layers", 3),

@@ -1,221 +1,122 @@
-//! `regard quickstart`: every operator on one picture, timed and drawn.
-//!
-//! Nothing is trained. Operators without parameters compare patches through a fixed random projection,
-//! which keeps what is alike alike; layers start from a fixed seed.
+//! `regard quickstart`: attention models trained on real pictures, and how good they are.
 
-mod draw;
-mod font;
-mod global;
-mod means;
-mod scene;
-mod space_time;
-mod windows;
+mod maps;
+mod page;
 
-use burn::tensor::{Device, Tensor, TensorData};
-use image::{DynamicImage, ImageFormat, RgbImage};
+use burn::tensor::Device;
 use regard::Pass;
-use regard::attention::Attended;
+use regard::cost::Convention;
+use regard::evaluate::{Accuracy, History, Turn};
+use regard::models::Model;
+use regard::report::Table;
+use regard::train::{Alone, Parts, Recipe, read_history};
+use regard::weights::{self, LoadOptions};
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::files;
-use draw::Heat;
-use scene::{Picture, SIDE};
+use crate::recipes;
+use crate::train::{Interrupt, to_the_end};
 
-/// Run every operator on a small picture, time it and draw where it looks
+/// Train five small models on real pictures and see how good they are, in five minutes
 ///
-/// Prints a table of operators and times, and writes a PNG file for each: the picture beside the attention of
-/// one patch of it (framed), or of the middle pixel of each window for operators that look near by. Nothing
-/// is trained.
+/// Prints a table and writes REPORT.html, with the curves and with where each model looks. What is trained already
+/// is not trained again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folder for the maps
-    #[arg(long, value_name = "FOLDER", default_value = "regard-out")]
+    /// Folder for everything
+    #[arg(long, value_name = "FOLDER", default_value = "regard-out/quickstart")]
     out: PathBuf,
+
+    /// Only a few pictures and steps: to see that everything works
+    #[arg(long)]
+    small: bool,
 }
 
-/// One line of the table.
-struct Entry {
-    operator: &'static str,
-    variant: &'static str,
-    run: fn(&Stage) -> Shown,
-}
+const MODELS: [&str; 5] = ["vit-nano", "san-nano-pairwise", "san-nano-patchwise", "sasa-nano", "resnet-nano"];
 
-/// What an operator did.
-struct Shown {
-    /// Learned numbers.
-    parameters: usize,
-    time: Duration,
-    /// Drawn at the left of its map.
-    picture: Picture,
-    heat: Heat,
-    /// Drawn at the right of its map.
-    result: Option<Picture>,
-}
-
-/// Every operator and variant, in the order of the table. To add one: a function and a line.
-const ENTRIES: &[Entry] = &[
-    Entry { operator: "dot_product", variant: "", run: global::dot_product },
-    Entry { operator: "additive", variant: "", run: global::additive },
-    Entry { operator: "non_local", variant: "gaussian", run: global::gaussian },
-    Entry { operator: "non_local", variant: "embedded", run: global::embedded_gaussian },
-    Entry { operator: "non_local", variant: "dot", run: global::non_local_dot_product },
-    Entry { operator: "non_local", variant: "concatenation", run: global::concatenation },
-    Entry { operator: "local", variant: "", run: windows::local },
-    Entry { operator: "stem", variant: "", run: windows::stem },
-    Entry { operator: "pairwise", variant: "summation", run: windows::summation },
-    Entry { operator: "pairwise", variant: "subtraction", run: windows::subtraction },
-    Entry { operator: "pairwise", variant: "concatenation", run: windows::pair_concatenation },
-    Entry { operator: "pairwise", variant: "hadamard", run: windows::hadamard },
-    Entry { operator: "pairwise", variant: "dot", run: windows::pair_dot },
-    Entry { operator: "patchwise", variant: "star", run: windows::star },
-    Entry { operator: "patchwise", variant: "clique", run: windows::clique },
-    Entry { operator: "patchwise", variant: "concatenation", run: windows::patch_concatenation },
-    Entry { operator: "space_time", variant: "space", run: space_time::space },
-    Entry { operator: "space_time", variant: "joint", run: space_time::joint },
-    Entry { operator: "space_time", variant: "divided", run: space_time::divided },
-    Entry { operator: "space_time", variant: "local-global", run: space_time::sparse_local_global },
-    Entry { operator: "space_time", variant: "axial", run: space_time::axial },
-    Entry { operator: "non_local_means", variant: "", run: means::non_local_means },
-];
-
-impl Entry {
-    fn name(&self) -> String {
-        let dash = if self.variant.is_empty() { "" } else { "-" };
-        format!("{}{dash}{}", self.operator, self.variant)
-    }
+/// A trained model and what it can do.
+struct Trained {
+    recipe: Recipe,
+    folder: PathBuf,
+    parts: Parts,
+    model: Model,
+    history: History,
+    upright: Accuracy,
+    upside_down: Accuracy,
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    let folder = &args.out;
-    fs::create_dir_all(folder).map_err(|error| {
-        Failure::input(format!("cannot make the folder `{}`: {error}", folder.display()), "`--out` names another")
+    fs::create_dir_all(&args.out).map_err(|error| {
+        Failure::input(format!("cannot make the folder `{}`: {error}", args.out.display()), "`--out` names another")
     })?;
-    let stage = Stage { device: device.clone(), picture: scene::picture() };
-    let save = |name: &str, image: RgbImage| {
-        files::write(&folder.join(format!("{name}.png")), ImageFormat::Png, &DynamicImage::ImageRgb8(image))
-    };
-
-    writeln!(out, "{:<17}{:<15}{:>10}{:>10}  map", "operator", "variant", "parameters", "time")?;
-    let mut panels = vec![("picture".to_string(), draw::picture(&stage.picture))];
-    for entry in ENTRIES {
-        // parameters start the same whatever ran before
-        device.seed(1);
-        let shown = (entry.run)(&stage);
-        let name = entry.name();
-        let heat = draw::heat(&shown.heat);
-        let result = shown.result.as_ref().map(draw::picture);
-        let row: Vec<_> = [draw::picture(&shown.picture), heat.clone()].into_iter().chain(result).collect();
-        save(&name, draw::row_of(&row))?;
-        let milliseconds = shown.time.as_secs_f64() * 1e3;
-        writeln!(
-            out,
-            "{:<17}{:<15}{:>10}{:>7.2} ms  {name}.png",
-            entry.operator, entry.variant, shown.parameters, milliseconds
-        )?;
-        panels.push((name, heat));
+    let interrupt = Interrupt::listen(&Alone)?;
+    let mut trained = Vec::new();
+    for model in MODELS {
+        let (recipe, folder) = (recipe(model, args.small)?, args.out.join(model));
+        to_the_end(&recipe, &folder, device, &Alone, &interrupt, "the same command goes on")?;
+        trained.push(Trained::of(recipe, folder, device)?);
     }
-    save("all", draw::contact_sheet(&panels))?;
-    writeln!(out, "\n{} maps and one sheet of all: {}", ENTRIES.len(), folder.join("all.png").display())?;
+    write!(out, "{}", table(&trained)?.text())?;
+    let report = args.out.join("REPORT.html");
+    page::write(&report, &trained, device)?;
+    writeln!(out, "\nreport  {}", report.display())?;
+    writeln!(out, "\ntry next:")?;
+    writeln!(out, "  regard train fashion --model san-nano-pairwise")?;
+    writeln!(out, "  regard train fashion --data DIR          with a folder for each class of your own pictures")?;
+    writeln!(out, "  regard data browse fashion -o sheet.png  what a model sees")?;
+    writeln!(out, "  regard gallery                           where each operator looks")?;
     Ok(())
 }
 
-/// What the operators look at.
-struct Stage {
-    device: Device,
-    picture: Picture,
+/// What is trained: the recipe `quickstart`, or a part of it.
+fn recipe(model: &str, small: bool) -> Result<Recipe, Failure> {
+    let (recipe, _) = recipes::read("quickstart")?;
+    let recipe = Recipe { model: model.into(), ..recipe };
+    Ok(if small { Recipe { per_class: 7, test_per_class: 4, batch: 32, ..recipe } } else { recipe })
 }
 
-impl Stage {
-    /// Side of a patch, and patches along a side of the picture.
-    const PATCH: usize = 4;
-    const GRID: usize = SIDE / Self::PATCH;
-    /// The patch that single queries look from, row and column: the red disc.
-    const QUERY: (usize, usize) = (scene::RED.0 as usize / Self::PATCH, scene::RED.1 as usize / Self::PATCH);
-
-    /// Seeded numbers of variance 1/3.
-    fn random<const D: usize>(&self, shape: [usize; D], seed: u64) -> Tensor<D> {
-        self.tensor(scene::noise(shape.iter().product(), seed), shape)
-    }
-
-    fn tensor<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
-        Tensor::from_data(TensorData::new(values, shape), &self.device)
-    }
-
-    /// `[1, N, D]`: the patches of a picture, row by row, each through the same random projection.
-    fn tokens(&self, picture: &Picture, width: usize) -> Tensor<3> {
-        let side = Self::PATCH;
-        let numbers = 3 * side * side;
-        let (down, right) = (picture.rows / side, picture.columns / side);
-        let mut patches = Vec::with_capacity(down * right * numbers);
-        for patch in 0..down * right {
-            for place in 0..side * side {
-                let (row, column) = (patch / right * side + place / side, patch % right * side + place % side);
-                patches.extend(picture.pixel(row, column).map(|value| value - 0.5));
-            }
+impl Trained {
+    fn of(recipe: Recipe, folder: PathBuf, device: &Device) -> Result<Self, Failure> {
+        let parts = Parts::of(&recipe)?;
+        let best = folder.join("best.safetensors");
+        let model = weights::load(parts.config.init(device)?, &best, &LoadOptions::default())?.model;
+        let (mut upright, mut upside_down) = (Accuracy::default(), Accuracy::default());
+        for batch in parts.testing(&recipe).epoch(0, 0) {
+            let batch = batch?;
+            let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
+            let images = batch.tensor(device);
+            upright.add(model.forward(images.clone(), &mut Pass::silent()), &labels);
+            upside_down.add(model.forward(Turn::UpsideDown.apply(images)?, &mut Pass::silent()), &labels);
         }
-        let patches = self.tensor(patches, [1, down * right, numbers]);
-        // tokens are then about as long as their patches, times four: enough for attention to have a peak
-        let projection = self.random([1, numbers, width], 11).mul_scalar(4.0 * (3.0 / width as f64).sqrt());
-        patches.matmul(projection)
-    }
-
-    /// `[1, C, H, W]`: the colours of the picture through a random projection, pixel by pixel.
-    fn features(&self, channels: usize) -> Tensor<4> {
-        let pixels = self.tensor(self.picture.planes.clone(), [1, 3, SIDE * SIDE]).sub_scalar(0.5).mul_scalar(4.0);
-        self.random([1, channels, 3], 12).matmul(pixels).reshape([1, channels, SIDE, SIDE])
-    }
-
-    /// The median time of a few silent runs, and the weights of a recorded one.
-    fn watch<const D: usize, const W: usize>(
-        &self,
-        run: impl Fn(&mut Pass) -> Attended<D, W>,
-    ) -> (Duration, Tensor<W>) {
-        const RUNS: usize = 5;
-        let mut times: Vec<_> = (0..=RUNS)
-            .map(|_| {
-                let start = Instant::now();
-                let attended = run(&mut Pass::silent());
-                self.device.sync().expect("the device finishes what it began");
-                drop(attended);
-                start.elapsed()
-            })
-            // the first run pays for what later ones find ready
-            .skip(1)
-            .collect();
-        times.sort();
-        let weights = run(&mut Pass::recording()).weights.expect("a recording pass forms the weights");
-        (times[RUNS / 2], weights)
+        let history = read_history(&folder)?;
+        Ok(Self { recipe, folder, parts, model, history, upright, upside_down })
     }
 }
 
-fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().convert::<f32>().try_to_vec().expect("the data was converted to f32")
+fn table(trained: &[Trained]) -> Result<Table, Failure> {
+    let mut table = Table::new().words("model");
+    for name in ["accuracy", "upside-down", "parameters", "multiply-adds", "pictures/s", "seconds"] {
+        table = table.numbers(name);
+    }
+    for one in trained {
+        let ledger = one.parts.config.ledger(one.parts.config.image())?;
+        table.row([
+            one.recipe.model.clone(),
+            format!("{:.2} %", 100.0 * one.upright.top1()),
+            format!("{:.2} %", 100.0 * one.upside_down.top1()),
+            ledger.parameters().to_string(),
+            format!("{:.1} M", ledger.total(Convention::MultiplyAdds) as f64 / 1e6),
+            format!("{:.0}", one.history.pictures_per_second()),
+            format!("{:.0}", one.history.seconds()),
+        ]);
+    }
+    Ok(table)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::operators::OPERATORS;
-
-    #[test]
-    fn every_operator_has_a_demonstration() {
-        for operator in OPERATORS {
-            assert!(ENTRIES.iter().any(|entry| entry.operator == operator.name), "{}", operator.name);
-        }
-        assert!(ENTRIES.iter().all(|entry| OPERATORS.iter().any(|operator| operator.name == entry.operator)));
-    }
-
-    #[test]
-    fn one_red_patch_looks_at_the_other_disc_more_than_at_the_wall() {
-        let stage = Stage { device: regard::device::cpu(), picture: scene::picture() };
-        for run in [global::dot_product, global::gaussian, global::embedded_gaussian] {
-            let heat = run(&stage).heat;
-            let at = |row: usize, column: usize| heat.values[row / 4 * heat.columns + column / 4];
-            assert!(at(14, 50) > 2.0 * at(2, 2), "{} at the disc, {} at the wall", at(14, 50), at(2, 2));
-        }
-    }
+/// Writes a text whole, or says why not.
+fn put(path: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error| Failure::ours(format!("{}: {error}", path.display()), "is the disk full?");
+    regard::file::replace(path, text.as_bytes()).map_err(failed)
 }

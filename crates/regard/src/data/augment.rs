@@ -1,9 +1,21 @@
 //! What happens to a picture before a model is trained on it.
+//!
+//! Changes that PIL has are PIL's to the bit (`reference/augment.py`), except for the blur, which is an exact Gaussian.
 
-use rand::Rng;
+mod blur;
+mod colour;
+mod crop;
+mod erase;
+mod geometry;
+mod levels;
+mod rand_augment;
+
+use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};
 
-use super::{Picture, Preprocess};
+use super::picture::normalise;
+use super::{Picture, Preprocess, limits};
+use crate::Error;
 
 /// Random changes of one picture, in the order in which they are made; everything is off by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,7 +26,7 @@ pub struct Augment {
     pub flip: f64,
     /// Probability that the picture is turned upside-down (rows reversed).
     pub upside_down: f64,
-    /// Whether it is turned by 0, 90, 180 or 270 degrees, each as likely.
+    /// Whether it is turned by 0, 90, 180 or 270 degrees, each as likely; where the image is not square, by 0 or 180.
     pub quarter_turns: bool,
     pub rand_augment: Option<RandAugment>,
     /// DeiT-III's: one of grayscale, solarize and blur, each as likely.
@@ -44,7 +56,7 @@ pub enum Crop {
     Random { padding: usize },
 }
 
-/// Two random operations of fourteen at a random strength (Cubuk et al. 2020), as timm's `rand-m9-mstd0.5-inc1`.
+/// Two random operations of fifteen at a random strength (Cubuk et al. 2020), as timm's `rand-m9-mstd0.5-inc1`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RandAugment {
@@ -65,7 +77,39 @@ impl Default for RandAugment {
 }
 
 impl Augment {
+    /// # Errors
+    /// When a field cannot work; the error names it and its value.
+    pub fn validate(&self) -> Result<(), Error> {
+        match self.crop {
+            Crop::Middle => {}
+            Crop::RandomResized { area, aspect } => {
+                limits::range("augment.crop.random-resized.area", area)?;
+                limits::between("augment.crop.random-resized.area", area[1], [0.0, 1.0])?;
+                limits::range("augment.crop.random-resized.aspect", aspect)?;
+            }
+            Crop::Random { padding } => {
+                limits::between("augment.crop.random.padding", padding as f64, [0.0, 4096.0])?;
+            }
+        }
+        if let Some(RandAugment { magnitude, std, operations, probability }) = self.rand_augment {
+            limits::between("augment.rand-augment.magnitude", magnitude, [0.0, 10.0])?;
+            limits::not_negative("augment.rand-augment.std", std)?;
+            limits::between("augment.rand-augment.operations", operations as f64, [0.0, 15.0])?;
+            limits::probability("augment.rand-augment.probability", probability)?;
+        }
+        limits::probability("augment.flip", self.flip)?;
+        limits::probability("augment.upside-down", self.upside_down)?;
+        limits::probability("augment.grayscale", self.grayscale)?;
+        limits::probability("augment.solarize", self.solarize)?;
+        limits::probability("augment.blur", self.blur)?;
+        limits::not_negative("augment.colour-jitter", self.colour_jitter)?;
+        limits::probability("augment.erase", self.erase)
+    }
+
     /// `[3, H, W]` for `image = [H, W]`: the changed picture, normalised.
+    ///
+    /// # Panics
+    /// When a side of the image is zero, or where `validate` has an error.
     pub fn apply(
         &self,
         picture: &Picture,
@@ -73,7 +117,68 @@ impl Augment {
         image: [usize; 2],
         random: &mut impl Rng,
     ) -> Vec<f32> {
-        let _ = random;
-        super::prepare(picture, preprocess, image)
+        assert!(image[0] > 0 && image[1] > 0, "augment: an image of {} x {} pixels", image[1], image[0]);
+        let mut picture = self.crop.apply(picture, preprocess, image, random);
+        if chance(self.flip, random) {
+            geometry::flip(&mut picture);
+        }
+        if chance(self.upside_down, random) {
+            geometry::upside_down(&mut picture);
+        }
+        if self.quarter_turns {
+            let half_turns = usize::from(image[0] != image[1]);
+            geometry::turn(&mut picture, random.random_range(0..4 >> half_turns) << half_turns);
+        }
+        if let Some(rand_augment) = self.rand_augment {
+            // the mean colour, which becomes zeros
+            let fill = preprocess.mean.map(|mean| (255.0 * mean).round_ties_even() as u8);
+            rand_augment.apply(&mut picture, fill, random);
+        }
+        if self.three_augment {
+            match random.random_range(0..3) {
+                0 => colour::grayscale(&mut picture),
+                1 => levels::solarize(&mut picture, 128),
+                _ => blur::blur(&mut picture, radius(random)),
+            }
+        }
+        if chance(self.grayscale, random) {
+            colour::grayscale(&mut picture);
+        }
+        if chance(self.solarize, random) {
+            levels::solarize(&mut picture, 128);
+        }
+        if chance(self.blur, random) {
+            blur::blur(&mut picture, radius(random));
+        }
+        if self.colour_jitter > 0.0 {
+            colour::jitter(&mut picture, self.colour_jitter, random);
+        }
+        let mut values = normalise(&picture, preprocess);
+        if chance(self.erase, random) {
+            erase::erase(&mut values, image, random);
+        }
+        values
     }
 }
+
+/// True with this probability; what never happens draws nothing.
+fn chance(probability: f64, random: &mut impl Rng) -> bool {
+    probability > 0.0 && random.random::<f64>() < probability
+}
+
+/// How wide a blur is.
+fn radius(random: &mut impl Rng) -> f64 {
+    random.random_range(0.1..=2.0)
+}
+
+/// Rows and columns of a part of the area of `size`; the aspect is columns / rows, its logarithm even.
+///
+/// It may be too large, or nothing; who asks draws again.
+fn rectangle(size: [usize; 2], area: [f64; 2], aspect: [f64; 2], random: &mut impl Rng) -> [usize; 2] {
+    let area = (size[0] * size[1]) as f64 * random.random_range(area[0]..=area[1]);
+    let aspect = random.random_range(aspect[0].ln()..=aspect[1].ln()).exp();
+    [area / aspect, area * aspect].map(|square| square.sqrt().round_ties_even() as usize)
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,10 +16,10 @@ use crate::Error;
 /// Rows of RGB pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    rows: usize,
-    columns: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
     /// `[H, W, 3]`
-    pixels: Vec<u8>,
+    pub(super) pixels: Vec<u8>,
 }
 
 /// The most pixels of a picture, as many as 8192 x 8192.
@@ -126,21 +126,33 @@ const FORMATS: [ImageFormat; 5] =
 /// When a side of the image is zero.
 pub fn prepare(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) -> Vec<f32> {
     assert!(image[0] > 0 && image[1] > 0, "prepare: an image of {} x {} pixels", image[1], image[0]);
+    normalise(&middle(picture, preprocess, image), preprocess)
+}
+
+/// The middle of a resized picture.
+pub(super) fn middle(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) -> Picture {
     let whole = resized(picture.size(), preprocess.crop, image);
     let middle = [0, 1].map(|axis| {
         let start = ((whole[axis] - image[axis]) as f64 / 2.0).round_ties_even() as usize;
         start..start + image[axis]
     });
     let pixels = resample(&picture.pixels, picture.size(), whole, middle, preprocess.filter);
-    let channel = |channel: usize| {
+    Picture { rows: image[0], columns: image[1], pixels }
+}
+
+/// `[3, H, W]`: levels as a model wants them.
+pub(super) fn normalise(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
+    let mut values = Vec::with_capacity(picture.pixels.len());
+    for channel in 0..3 {
         let (mean, std) = (preprocess.mean[channel], preprocess.std[channel]);
-        pixels.iter().skip(channel).step_by(3).map(move |&level| (f32::from(level) / 255.0 - mean) / std)
-    };
-    (0..3).flat_map(channel).collect()
+        let table: [f32; 256] = std::array::from_fn(|level| (level as f32 / 255.0 - mean) / std);
+        values.extend(picture.pixels.as_chunks::<3>().0.iter().map(|pixel| table[usize::from(pixel[channel])]));
+    }
+    values
 }
 
 /// The size to which a picture is resized before its middle is taken, never smaller than the image.
-fn resized(size: [usize; 2], crop: f64, image: [usize; 2]) -> [usize; 2] {
+pub(super) fn resized(size: [usize; 2], crop: f64, image: [usize; 2]) -> [usize; 2] {
     let scaled = image.map(|side| ((side as f64 / crop).floor() as usize).max(side));
     let [rows, columns] = size;
     let whole = if scaled[0] == scaled[1] {

@@ -1,6 +1,9 @@
 //! How a picture is made ready for a model: resized, cropped, normalised.
 
 use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+use crate::Error;
 
 /// How pixels are interpolated; both as PIL does, with antialiasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,4 +36,30 @@ impl Preprocess {
     /// Residual networks of torchvision, SAN, SASA.
     pub const TORCHVISION: Self =
         Self { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], crop: 0.875, filter: Filter::Bilinear };
+
+    /// Reads a TOML file with its fields.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a field is unknown, missing or does not fit.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
+        toml::from_str(&text).map_err(|error| Error::file(path, error.message()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_an_unknown_field_is_named_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("preprocess.toml");
+        let text = toml::to_string(&Preprocess::VIT).unwrap();
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(Preprocess::read(&path).unwrap(), Preprocess::VIT);
+        std::fs::write(&path, text.replace("crop", "corp")).unwrap();
+        let error = Preprocess::read(&path).unwrap_err().to_string();
+        assert!(error.contains("preprocess.toml: ") && error.contains("`corp`"), "{error}");
+    }
 }

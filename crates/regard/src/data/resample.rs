@@ -3,7 +3,7 @@
 //! Every new pixel is a weighted mean of the old ones around its place, the filter widened when a picture shrinks;
 //! first along rows, then along columns, in integers of 22 fractional bits, rounded to 8 bits after each.
 //! The order matters where a sum is clipped; Pillow 13 exchanges it for some changes of the aspect, which
-//! preparing a picture for a model does not make.
+//! preparing a picture for a test does not make.
 
 use std::ops::Range;
 
@@ -11,32 +11,49 @@ use super::Filter;
 
 const BITS: u32 = 22;
 
-/// The old pixels that make a new one, and their weights.
-struct Mean {
-    first: usize,
+/// The old pixels that make new ones, and their weights.
+struct Means {
+    /// For each new pixel the old ones, and where their weights begin.
+    places: Vec<(Range<usize>, usize)>,
     weights: Vec<i32>,
 }
 
+impl Means {
+    /// The first of the old pixels for each new one, and their weights.
+    fn iter(&self) -> impl Iterator<Item = (usize, &[i32])> {
+        self.places.iter().map(|(old, start)| (old.start, &self.weights[*start..start + old.len()]))
+    }
+
+    /// The old pixels that are needed at all.
+    fn needed(&self) -> Range<usize> {
+        let first = self.places.iter().map(|(old, _)| old.start).min().unwrap_or(0);
+        first..self.places.iter().map(|(old, _)| old.end).max().unwrap_or(0)
+    }
+}
+
 /// New pixels `part`, of `to` that replace `from` old ones.
-fn means(from: usize, to: usize, part: Range<usize>, filter: Filter) -> Vec<Mean> {
+fn means(from: usize, to: usize, part: Range<usize>, filter: Filter) -> Means {
     let scale = from as f64 / to as f64;
     let stretch = scale.max(1.0);
     let (reach, weight): (f64, fn(f64) -> f64) = match filter {
         Filter::Bilinear => (stretch, linear),
         Filter::Bicubic => (2.0 * stretch, cubic),
     };
-    let mean = |place: usize| {
+    let mut means = Means { places: Vec::with_capacity(part.len()), weights: Vec::new() };
+    // one buffer for all of them: small pictures would spend their time on memory
+    let mut weights: Vec<f64> = Vec::new();
+    for place in part {
         let centre = (place as f64 + 0.5) * scale;
         // casts of negative numbers give 0
         let first = (centre - reach + 0.5) as usize;
         let end = ((centre + reach + 0.5) as usize).min(from);
-        let weights = (first..end).map(|old| weight((old as f64 - centre + 0.5) * (1.0 / stretch)));
-        let weights: Vec<f64> = weights.collect();
+        weights.clear();
+        weights.extend((first..end).map(|old| weight((old as f64 - centre + 0.5) * (1.0 / stretch))));
         let total: f64 = weights.iter().sum();
-        let fixed = |weight: &f64| (weight / total * f64::from(1 << BITS)).round() as i32;
-        Mean { first, weights: weights.iter().map(fixed).collect() }
-    };
-    part.map(mean).collect()
+        means.places.push((first..end, means.weights.len()));
+        means.weights.extend(weights.iter().map(|weight| (weight / total * f64::from(1 << BITS)).round() as i32));
+    }
+    means
 }
 
 fn linear(x: f64) -> f64 {
@@ -69,13 +86,20 @@ pub(super) fn resample(
     filter: Filter,
 ) -> Vec<u8> {
     const HALF: i32 = 1 << (BITS - 1);
+    if from == to {
+        // the weights would be ones and zeros
+        let mut part = Vec::with_capacity(3 * rows.len() * columns.len());
+        let lines = pixels.chunks_exact(3 * from[1]).take(rows.end).skip(rows.start);
+        lines.for_each(|line| part.extend_from_slice(&line[3 * columns.start..3 * columns.end]));
+        return part;
+    }
     let (rows, columns) = (means(from[0], to[0], rows, filter), means(from[1], to[1], columns, filter));
-    let first = rows.iter().map(|mean| mean.first).min().unwrap_or(0);
-    let end = rows.iter().map(|mean| mean.first + mean.weights.len()).max().unwrap_or(0);
+    let needed = rows.needed();
 
-    let mut narrow = Vec::with_capacity((end - first) * columns.len() * 3);
-    for row in pixels.chunks_exact(3 * from[1]).take(end).skip(first) {
-        for Mean { first, weights } in &columns {
+    let width = columns.places.len() * 3;
+    let mut narrow = Vec::with_capacity(needed.len() * width);
+    for row in pixels.chunks_exact(3 * from[1]).take(needed.end).skip(needed.start) {
+        for (first, weights) in columns.iter() {
             let mut sums = [HALF; 3];
             for (pixel, weight) in row[3 * first..].as_chunks::<3>().0.iter().zip(weights) {
                 sums.iter_mut().zip(pixel).for_each(|(sum, level)| *sum += i32::from(*level) * weight);
@@ -84,12 +108,11 @@ pub(super) fn resample(
         }
     }
 
-    let width = columns.len() * 3;
-    let mut resized = Vec::with_capacity(rows.len() * width);
+    let mut resized = Vec::with_capacity(rows.places.len() * width);
     let mut sums = vec![HALF; width];
-    for mean in &rows {
+    for (first, weights) in rows.iter() {
         sums.fill(HALF);
-        for (row, weight) in narrow.chunks_exact(width).skip(mean.first - first).zip(&mean.weights) {
+        for (row, weight) in narrow.chunks_exact(width).skip(first - needed.start).zip(weights) {
             sums.iter_mut().zip(row).for_each(|(sum, level)| *sum += i32::from(*level) * weight);
         }
         resized.extend(sums.iter().map(|sum| rounded(*sum)));

@@ -1,8 +1,9 @@
 //! Answers of a classifier, and how many of them are right.
 
 use burn::tensor::Tensor;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::number::or_nan;
 use crate::function::log_softmax;
 
 /// A class and how sure the model is of it.
@@ -16,23 +17,38 @@ pub struct Answer {
 pub fn answers(logits: Tensor<2>, top: usize) -> Vec<Vec<Answer>> {
     let [_, classes] = logits.dims();
     let scores: Vec<f32> = log_softmax(logits).into_data().iter::<f32>().collect();
-    scores
-        .chunks(classes)
-        .map(|row| {
-            let mut order: Vec<usize> = (0..classes).collect();
-            order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
-            order.into_iter().take(top).map(|class| Answer { class, probability: row[class].exp() }).collect()
-        })
-        .collect()
+    scores.chunks(classes).map(|row| best(row, top)).collect()
+}
+
+/// The `top` best answers among the logarithms of probabilities.
+pub(super) fn best(row: &[f32], top: usize) -> Vec<Answer> {
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
+    order.into_iter().take(top).map(|class| Answer { class, probability: row[class].exp() }).collect()
+}
+
+/// The logarithms of probabilities of each picture, with its label.
+///
+/// # Panics
+/// When there is not one label for each picture, or a label is not among the classes.
+pub(super) fn log_probabilities(logits: Tensor<2>, labels: &[usize]) -> Vec<(Vec<f32>, usize)> {
+    let [pictures, classes] = logits.dims();
+    assert!(pictures == labels.len(), "evaluate: {pictures} pictures have {} labels", labels.len());
+    for label in labels {
+        assert!(*label < classes, "evaluate: label {label} is not among {classes} classes");
+    }
+    let scores: Vec<f32> = log_softmax(logits).into_data().iter::<f32>().collect();
+    scores.chunks(classes).map(<[f32]>::to_vec).zip(labels.iter().copied()).collect()
 }
 
 /// Counts of right answers, and the loss, over pictures seen so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
     pub pictures: usize,
-    top1: usize,
-    top5: usize,
-    loss: f64,
+    right_first: usize,
+    right_in_five: usize,
+    #[serde(deserialize_with = "or_nan")]
+    sum_of_losses: f64,
 }
 
 impl Accuracy {
@@ -41,31 +57,32 @@ impl Accuracy {
     /// # Panics
     /// When there is not one label for each picture, or a label is not among the classes.
     pub fn add(&mut self, logits: Tensor<2>, labels: &[usize]) {
-        let [pictures, classes] = logits.dims();
-        assert!(pictures == labels.len(), "accuracy: {pictures} pictures have {} labels", labels.len());
-        let scores: Vec<f32> = log_softmax(logits.clone()).into_data().iter::<f32>().collect();
-        for ((row, best), &label) in scores.chunks(classes).zip(answers(logits, 5)).zip(labels) {
-            assert!(label < classes, "accuracy: label {label} is not among {classes} classes");
-            self.pictures += 1;
-            self.top1 += usize::from(best[0].class == label);
-            self.top5 += usize::from(best.iter().any(|answer| answer.class == label));
-            self.loss -= f64::from(row[label]);
+        for (row, label) in log_probabilities(logits, labels) {
+            self.count(&row, &best(&row, 5), label);
         }
+    }
+
+    /// Adds a picture by the logarithms of its probabilities and its five best answers.
+    pub(super) fn count(&mut self, row: &[f32], best: &[Answer], label: usize) {
+        self.pictures += 1;
+        self.right_first += usize::from(best[0].class == label);
+        self.right_in_five += usize::from(best.iter().any(|answer| answer.class == label));
+        self.sum_of_losses -= f64::from(row[label]);
     }
 
     /// Share of pictures whose best answer is right.
     pub fn top1(&self) -> f64 {
-        self.top1 as f64 / self.pictures as f64
+        self.right_first as f64 / self.pictures as f64
     }
 
     /// Share of pictures with the right class among the five best.
     pub fn top5(&self) -> f64 {
-        self.top5 as f64 / self.pictures as f64
+        self.right_in_five as f64 / self.pictures as f64
     }
 
     /// Mean cross-entropy.
     pub fn loss(&self) -> f64 {
-        self.loss / self.pictures as f64
+        self.sum_of_losses / self.pictures as f64
     }
 }
 

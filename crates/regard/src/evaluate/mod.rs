@@ -1,5 +1,16 @@
-//! How good a model is.
+//! How good a model is, and how it got there.
 
 mod accuracy;
+mod calibration;
+mod confusion;
+mod evaluation;
+pub mod history;
+mod number;
+mod robustness;
 
 pub use accuracy::{Accuracy, Answer, answers};
+pub use calibration::{BINS, Bin, Calibration};
+pub use confusion::Confusion;
+pub use evaluation::Evaluation;
+pub use history::{EpochRecord, History, Record, StepRecord};
+pub use robustness::{Robustness, Turn};

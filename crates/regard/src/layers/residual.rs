@@ -214,6 +214,7 @@ impl Costed for Residual {
 mod tests {
     use super::*;
     use crate::device;
+    use crate::pass::StochasticDepth;
     use crate::testing::{assert_close, random};
     use burn::module::Param;
 
@@ -231,6 +232,19 @@ mod tests {
             last.gamma = Param::from_tensor(last.gamma.val().zeros_like());
             let map = random([2, last.gamma.dims()[0], 3, 5], 1);
             assert_close(&block.forward(map.clone(), &mut Pass::silent()), &relu(map), 0.0);
+        }
+    }
+
+    #[test]
+    fn a_branch_that_is_left_out_leaves_the_shortcut() {
+        let depth = StochasticDepth { rate: 1.0 - 1e-12, uniform: true, seed: 1, step: 1 };
+        for block in body(ResidualBlock::Basic).stages(&device::cpu()).remove(1) {
+            let map = random([2, block.conv1.weight.dims()[1], 3, 5], 1);
+            let shortcut = match &block.downsample {
+                Some((convolution, norm)) => norm.forward(convolution.forward(map.clone())),
+                None => map.clone(),
+            };
+            assert_close(&block.forward(map, &mut Pass::training(depth)), &relu(shortcut), 0.0);
         }
     }
 

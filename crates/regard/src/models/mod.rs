@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::{Costed, Ledger};
 use crate::data::Preprocess;
-use crate::{Error, Pass};
+use crate::{Error, Pass, nearest};
 
 /// A named configuration of a paper.
 #[derive(Clone, Copy, Debug)]
@@ -213,7 +213,7 @@ impl ModelConfig {
         let table = fields.as_object_mut().expect("a configuration is a table");
         if !table.contains_key(field) {
             let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
-            return Err(Error::Field { field: field.into(), reason: unknown(field, &known) });
+            return Err(Error::Field { field: field.into(), reason: nearest::unknown(field, &known) });
         }
         table.insert(field.into(), value);
         serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
@@ -238,33 +238,8 @@ impl ModelConfig {
 pub fn preset(name: &str) -> Result<AnyPreset, Error> {
     let presets = presets();
     let known: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
-    let reason = unknown(name, &known);
+    let reason = nearest::unknown(name, &known);
     presets.into_iter().find(|preset| preset.name == name).ok_or_else(|| Error::Field { field: name.into(), reason })
-}
-
-fn unknown(name: &str, known: &[&str]) -> String {
-    // a name that was not finished is nearer than one that was misspelt
-    let nearest = known.iter().min_by_key(|known| (!known.starts_with(name), distance(name, known)));
-    match nearest {
-        Some(nearest) => format!("unknown; the nearest is `{nearest}`"),
-        None => "unknown".into(),
-    }
-}
-
-/// Insertions, deletions and replacements between two words.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]

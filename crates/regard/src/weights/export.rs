@@ -45,7 +45,7 @@ pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<()
         }
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))?;
-    write(&folder.join("model.safetensors"), &serialised(&theirs, folder)?)?;
+    write(&folder.join("model.safetensors"), &to_bytes(&theirs, folder)?)?;
     let config = serde_json::to_string_pretty(&config).map_err(|error| Error::file(folder, error))?;
     write(&folder.join("config.json"), format!("{config}\n").as_bytes())
 }
@@ -56,14 +56,15 @@ pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<()
 /// When the file cannot be written.
 pub fn write_tensors(path: &Path, tensors: &Tensors) -> Result<(), Error> {
     let tensors = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().convert::<f32>())).collect();
-    write(path, &serialised(&tensors, path)?)
+    write(path, &to_bytes(&tensors, path)?)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     crate::file::replace(path, bytes).map_err(|error| Error::file(path, error))
 }
 
-fn serialised(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Error> {
+/// The bytes of a safetensors file; `folder` is where they will go, for the error.
+pub(crate) fn to_bytes(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Error> {
     let failed = |error: safetensors::SafeTensorError| Error::file(folder, error);
     let views = tensors.iter().map(|(name, tensor)| {
         let view = TensorView::new(Dtype::F32, tensor.shape().to_vec(), tensor.as_bytes()).map_err(failed)?;

@@ -71,8 +71,16 @@ fn is_safetensors(start: &[u8]) -> bool {
 }
 
 fn read_safetensors(path: &Path) -> Result<Tensors, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
+    safetensors_of(&std::fs::read(path).map_err(|error| error.to_string())?)
+}
+
+/// The tensors of a safetensors file that was read already; `path` is for the error.
+pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors, Error> {
+    safetensors_of(bytes).map_err(|reason| Error::file(path, reason))
+}
+
+fn safetensors_of(bytes: &[u8]) -> Result<Tensors, String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
     let mut tensors = Tensors::new();
     for (name, view) in file.iter() {
         let kind = match view.dtype() {

@@ -59,7 +59,7 @@ pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -
 }
 
 /// The last layers, and the hidden one before them that only pre-training has.
-fn is_head(name: &str) -> bool {
+pub(crate) fn is_head(name: &str) -> bool {
     ["head.", "head_dist.", "fc.", "pre_logits"].iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -16,10 +16,15 @@ mod rename;
 mod toy;
 mod upstream;
 
+pub use crate::download::Progress;
 pub use address::Address;
+pub(crate) use export::to_bytes;
 pub use export::{Export, export, write_tensors};
-pub use fetch::{Fetcher, Progress, fetch};
+pub use fetch::{Fetcher, fetch};
+pub(crate) use files::from_bytes;
 pub use files::{Checkpoint, Format, read};
+pub(crate) use load::is_head;
 pub use load::{LoadOptions, Loaded, fit, load};
+pub(crate) use names::Path;
 pub use names::{Tensors, fill, shapes, tensors};
 pub use upstream::{Upstream, recognise, translate};

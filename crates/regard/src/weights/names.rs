@@ -54,23 +54,23 @@ pub fn fill<M: Module>(module: M, tensors: &Tensors) -> Result<M, Error> {
 
 /// Where a visitor is in a module.
 #[derive(Default)]
-struct Path {
+pub(crate) struct Path {
     parts: Vec<String>,
     containers: Vec<String>,
 }
 
 impl Path {
-    fn enter(&mut self, name: &str, container: &str) {
+    pub(crate) fn enter(&mut self, name: &str, container: &str) {
         self.parts.push(name.to_string());
         self.containers.push(container.to_string());
     }
 
-    fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.parts.pop();
         self.containers.pop();
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let mut name = String::new();
         for (part, container) in self.parts.iter().zip(&self.containers) {
             let part = match (container.as_str(), part.as_str()) {

@@ -10,14 +10,6 @@ fn open(name: &str) -> Picture {
     Picture::open(&folder().join(name)).unwrap()
 }
 
-/// `[H, W, 3]` by PIL.
-fn expected(fixture: &Fixture, name: &str) -> Picture {
-    let tensor = fixture.tensor::<3>(&format!("io/{name}"));
-    let [rows, columns, _] = tensor.dims();
-    let levels = crate::testing::values(&tensor).into_iter().map(|level| level as u8).collect();
-    Picture::new([rows, columns], levels).unwrap()
-}
-
 /// Largest difference of a level.
 fn difference(a: &Picture, b: &Picture) -> u8 {
     assert_eq!(a.size(), b.size());
@@ -45,9 +37,9 @@ fn lossless_pictures_of_every_kind_are_those_of_pil() {
         "turned_6.png",
         "turned_6.webp",
     ] {
-        assert_eq!(difference(&open(name), &expected(&fixture, name)), 0, "{name}");
+        assert_eq!(difference(&open(name), &fixture.picture(name)), 0, "{name}");
     }
-    assert!(difference(&open("gray_16.png"), &expected(&fixture, "gray_16.png")) <= 1);
+    assert!(difference(&open("gray_16.png"), &fixture.picture("gray_16.png")) <= 1);
 }
 
 #[test]
@@ -56,7 +48,7 @@ fn lossy_pictures_are_those_of_pil_to_a_few_levels() {
     let turned = (2..=8).map(|orientation| format!("turned_{orientation}.jpg"));
     let others = ["rgb.jpg", "progressive.jpg", "gray.jpg", "cmyk.jpg", "lossy.webp"].map(String::from);
     for name in turned.chain(others) {
-        let difference = difference(&open(&name), &expected(&fixture, &name));
+        let difference = difference(&open(&name), &fixture.picture(&name));
         assert!(difference <= 3, "{name} differs by {difference} levels");
     }
 }
@@ -68,7 +60,7 @@ fn resizing_is_that_of_pil_to_the_bit() {
     for (filter, word) in [(Filter::Bicubic, "bicubic"), (Filter::Bilinear, "bilinear")] {
         for size in [[7, 9], [16, 24], [40, 31], [5, 60]] {
             let name = format!("{word}_{}x{}", size[0], size[1]);
-            assert_eq!(difference(&picture.resize(size, filter), &expected(&fixture, &name)), 0, "{name}");
+            assert_eq!(difference(&picture.resize(size, filter), &fixture.picture(&name)), 0, "{name}");
         }
     }
 }

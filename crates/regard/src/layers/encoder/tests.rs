@@ -1,6 +1,7 @@
 use super::*;
 use crate::cost::Convention;
 use crate::device;
+use crate::pass::StochasticDepth;
 use crate::testing::{assert_close, random, random_on, values, without_gradient};
 
 fn block() -> EncoderBlockConfig {
@@ -50,6 +51,14 @@ fn a_scale_of_zero_makes_a_block_the_identity() {
     let block = EncoderBlockConfig { layer_scale: Some(0.0), ..block() }.init(&device::cpu()).unwrap();
     let x = random([2, 6, 12], 1);
     assert_close(&block.forward(x.clone(), &mut Pass::silent()), &x, 0.0);
+}
+
+#[test]
+fn a_picture_that_leaves_both_branches_out_keeps_its_tokens() {
+    let block = block().init(&device::cpu()).unwrap();
+    let x = random([2, 6, 12], 1);
+    let depth = StochasticDepth { rate: 1.0 - 1e-12, uniform: true, seed: 1, step: 1 };
+    assert_close(&block.forward(x.clone(), &mut Pass::training(depth)), &x, 0.0);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use image::{Rgb, RgbImage, imageops};
 
-use super::font;
 use super::scene::Picture;
+use crate::font;
 
 /// Side of a drawn panel; pictures and maps are enlarged to it without smoothing.
 const PANEL: u32 = 384;
@@ -36,21 +36,13 @@ pub fn row_of(panels: &[RgbImage]) -> RgbImage {
 /// All panels at half size, each under its label.
 pub fn contact_sheet(panels: &[(String, RgbImage)]) -> RgbImage {
     const COLUMNS: u32 = 6;
-    const DOT: u32 = 2;
     let side = PANEL / 2;
     let (width, height) = (side + GAP, side + 3 * GAP);
     let rows = (panels.len() as u32).div_ceil(COLUMNS);
     let mut sheet = RgbImage::from_pixel(COLUMNS * width + GAP, rows * height + GAP, PAPER);
     for (index, (label, panel)) in panels.iter().enumerate() {
         let (left, top) = (GAP + index as u32 % COLUMNS * width, GAP + index as u32 / COLUMNS * height);
-        for (row, column) in font::dots(label) {
-            for (down, right) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let (x, y) = (left + column * DOT + right, top + row * DOT + down);
-                if x < left + side {
-                    sheet.put_pixel(x, y, INK);
-                }
-            }
-        }
+        font::write(&mut sheet, label, [left, top], left + side, INK);
         let small = imageops::resize(panel, side, side, imageops::FilterType::Nearest);
         imageops::replace(&mut sheet, &small, i64::from(left), i64::from(top + 2 * GAP));
     }
@@ -99,7 +91,7 @@ fn frame(image: &mut RgbImage, heat: &Heat, row: u32, column: u32) {
 }
 
 /// Black, violet, red, orange, pale yellow: brightness rises all the way.
-fn glow(share: f32) -> [u8; 3] {
+pub fn glow(share: f32) -> [u8; 3] {
     const STOPS: [[f32; 3]; 5] =
         [[0., 0., 8.], [80., 18., 110.], [185., 55., 85.], [250., 140., 30.], [252., 250., 165.]];
     let place = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f32;

@@ -1,0 +1,272 @@
+//! `regard data browse`: a sheet of what a model really sees.
+
+use image::{DynamicImage, Rgb, RgbImage, imageops};
+use regard::data::{
+    Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset, shown,
+};
+use serde::Deserialize;
+use std::io::{Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::failure::Failure;
+use crate::model::at_least_one;
+use crate::{files, font};
+
+/// Draw what a model sees of a dataset after augmentation
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The name of a dataset, or its path
+    source: String,
+
+    /// Where the sheet goes
+    #[arg(short, long, value_name = "PAGE")]
+    output: PathBuf,
+
+    /// A recipe with `image`, `[augment]` and `[mix]`; without one: random resized crops and flips
+    #[arg(long, value_name = "FILE")]
+    recipe: Option<PathBuf>,
+
+    /// Rows of pictures; those of a row are mixed with each other
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
+    rows: usize,
+
+    /// Pictures of a row
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
+    columns: usize,
+
+    /// What everything random depends on
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
+}
+
+/// What is read of a recipe; its other fields are about training.
+#[derive(Debug, Default, Deserialize)]
+struct Recipe {
+    /// Rows and columns of an image.
+    image: Option<[usize; 2]>,
+    augment: Option<Augment>,
+    #[serde(default)]
+    mix: Mix,
+}
+
+impl Recipe {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::input(format!("cannot read `{name}`: {error}"), "is the path right?"))?;
+        toml::from_str(&text).map_err(|error| {
+            Failure::input(
+                format!("`{name}`: {}", error.to_string().trim_end()),
+                "`image = [32, 32]`, and tables `[augment]` and `[mix]`",
+            )
+        })
+    }
+
+    /// What it says, or what is usual.
+    fn preparation(self, dataset: &dyn Dataset, seed: u64) -> Result<Preparation, Failure> {
+        let usual = Augment {
+            crop: Crop::RandomResized { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0] },
+            flip: 0.5,
+            ..Augment::default()
+        };
+        let image = if let Some(image) = self.image {
+            image
+        } else {
+            // as large as the pictures are, within reason
+            let [rows, columns] = dataset.picture(0)?.size();
+            [rows.min(columns).min(224); 2]
+        };
+        let preparation = Preparation {
+            image,
+            channels: 3,
+            preprocess: Preprocess::WHOLE,
+            augment: Some(self.augment.unwrap_or(usual)),
+            mix: self.mix,
+            seed,
+        };
+        let hint = "the field is one of the recipe";
+        preparation.validate().map_err(|error| Failure::input(error, hint))?;
+        let most = image.into_iter().max().unwrap_or(0);
+        if most > LARGEST {
+            return Err(Failure::input(format!("`image`: more than {LARGEST} pixels a side: {most}"), hint));
+        }
+        Ok(preparation)
+    }
+}
+
+/// The most pixels of a side of an image.
+const LARGEST: usize = 1024;
+/// The most pictures of a sheet.
+const MOST: usize = 1024;
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let format = files::check_output(&args.output)?;
+    if args.rows.saturating_mul(args.columns) > MOST {
+        return Err(Failure::input(
+            format!("{} x {} pictures are more than {MOST}", args.rows, args.columns),
+            "`--rows` and `--columns` are smaller",
+        ));
+    }
+    let recipe = args.recipe.as_deref().map_or_else(|| Ok(Recipe::default()), Recipe::read)?;
+    let dataset = dataset::open(&args.source, Part::Train)
+        .map_err(|error| Failure::input(error, "the name of a dataset, or a folder with a folder for each class"))?;
+    if dataset.is_empty() {
+        return Err(Failure::input(format!("no pictures in `{}`", args.source), "is the path right?"));
+    }
+    let preparation = recipe.preparation(dataset.as_ref(), args.seed)?;
+    let [rows, columns] = preparation.image;
+    let sheet = sheet(&dataset, preparation, [args.rows, args.columns])?;
+    files::write(&args.output, format, &DynamicImage::ImageRgb8(sheet))?;
+    writeln!(
+        stderr(),
+        "{} of {} pictures as images of {rows} x {columns}: {}",
+        args.rows * args.columns.min(dataset.len()),
+        dataset.len(),
+        args.output.display()
+    )?;
+    Ok(())
+}
+
+/// Rows of pictures as the loader makes them, a row a batch; where a dataset ends its next epoch begins.
+fn sheet(
+    dataset: &Arc<dyn Dataset>,
+    preparation: Preparation,
+    [rows, columns]: [usize; 2],
+) -> Result<RgbImage, Failure> {
+    let columns = columns.min(dataset.len());
+    let seed = Some(preparation.seed);
+    let order = Order { pictures: dataset.len(), batch: columns, repeats: 1, seed, rank: 0, ranks: 1 };
+    let preprocess = preparation.preprocess;
+    let loader = Loader { dataset: Arc::clone(dataset), order, preparation, workers: 0 };
+    let batches: Vec<Batch> = (0..).flat_map(|epoch| loader.epoch(epoch, 0)).take(rows).collect::<Result<_, _>>()?;
+    let lines: Vec<_> = batches
+        .iter()
+        .map(|batch| {
+            let labels = batch.targets.iter().map(|target| label(*target, dataset.classes()));
+            shown(batch, &preprocess).into_iter().zip(labels).collect()
+        })
+        .collect();
+    Ok(draw(&lines))
+}
+
+/// The class of a picture, or the two of which it was mixed.
+fn label(target: Target, classes: &[String]) -> [String; 2] {
+    let name = |class: usize| classes.get(class).map_or("?", String::as_str);
+    let Target { class, other, share } = target;
+    if class == other || share >= 1.0 {
+        return [name(class).into(), String::new()];
+    }
+    [(share, class), (1.0 - share, other)].map(|(share, class)| format!("{:.0}% {}", 100.0 * share, name(class)))
+}
+
+/// Pictures in rows, each above its label.
+fn draw(lines: &[Vec<(Picture, [String; 2])>]) -> RgbImage {
+    /// A picture is at least as wide as some letters.
+    const WIDE: usize = 112;
+    const GAP: u32 = 8;
+    const PAPER: Rgb<u8> = Rgb([250, 250, 248]);
+    const INK: Rgb<u8> = Rgb([30, 30, 30]);
+    let [high, wide] = lines.first().and_then(|line| line.first()).map_or([1, 1], |(picture, _)| picture.size());
+    // enlarged by whole pixels
+    let times = WIDE.div_ceil(wide).clamp(1, 16);
+    let [high, wide] = [high, wide].map(|side| (side * times) as u32);
+    let (across, down) = (wide + GAP, high + 2 * font::LINE + 2 * GAP);
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0) as u32;
+    let mut sheet = RgbImage::from_pixel(columns * across + GAP, lines.len() as u32 * down + GAP, PAPER);
+    for (row, line) in lines.iter().enumerate() {
+        for (column, (picture, label)) in line.iter().enumerate() {
+            let (left, top) = (GAP + column as u32 * across, GAP + row as u32 * down);
+            let [rows, columns] = picture.size().map(|side| side as u32);
+            if let Some(pixels) = RgbImage::from_raw(columns, rows, picture.pixels().to_vec()) {
+                let panel = imageops::resize(&pixels, wide, high, imageops::FilterType::Nearest);
+                imageops::replace(&mut sheet, &panel, i64::from(left), i64::from(top));
+            }
+            for (line, text) in label.iter().enumerate() {
+                let top = top + high + GAP / 2 + line as u32 * font::LINE;
+                font::write(&mut sheet, text, [left, top], left + wide, INK);
+            }
+        }
+    }
+    sheet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pictures of one colour each.
+    #[derive(Debug)]
+    struct Colours(Vec<String>);
+
+    impl Dataset for Colours {
+        fn len(&self) -> usize {
+            5
+        }
+
+        fn classes(&self) -> &[String] {
+            &self.0
+        }
+
+        fn label(&self, index: usize) -> usize {
+            index % 2
+        }
+
+        fn picture(&self, index: usize) -> Result<Picture, regard::Error> {
+            Picture::new([10, 12], [50 * index as u8; 360].to_vec())
+        }
+
+        fn name(&self, index: usize) -> String {
+            format!("colour {index}")
+        }
+    }
+
+    fn colours() -> Arc<dyn Dataset> {
+        Arc::new(Colours(vec!["even".into(), "odd".into()]))
+    }
+
+    #[test]
+    fn a_sheet_shows_the_levels_of_the_pictures_and_more_rows_than_an_epoch_has() {
+        let preparation = Recipe::default().preparation(colours().as_ref(), 0).unwrap();
+        assert_eq!(preparation.image, [10, 10]);
+        let sheet = sheet(&colours(), preparation, [4, 9]).unwrap();
+        // five pictures are all there are for a row of nine
+        assert_eq!(sheet.width(), 5 * 128 + 8);
+        for row in 0..4 {
+            let mut levels: Vec<u8> =
+                (0..5).map(|column| sheet.get_pixel(128 * column + 60, 164 * row + 60).0[0]).collect();
+            levels.sort_unstable();
+            assert_eq!(levels, [0, 50, 100, 150, 200]);
+        }
+    }
+
+    #[test]
+    fn a_mixed_picture_has_both_labels_with_their_shares() {
+        let classes = ["cat".to_string(), "dog".to_string()];
+        assert_eq!(label(Target::pure(1), &classes), ["dog", ""]);
+        assert_eq!(label(Target { class: 0, other: 1, share: 0.63 }, &classes), ["63% cat", "37% dog"]);
+        assert_eq!(label(Target { class: 0, other: 0, share: 0.63 }, &classes), ["cat", ""]);
+    }
+
+    #[test]
+    fn a_recipe_is_read_and_its_faults_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = folder.path().join("recipe.toml");
+            std::fs::write(&path, text).unwrap();
+            Recipe::read(&path).and_then(|recipe| recipe.preparation(colours().as_ref(), 0))
+        };
+        let text = "image = [8, 6]\nepochs = 3\n[augment]\nflip = 1.0\n[mix]\nmixup = 0.8\n[optimiser]\nrate = 1.0\n";
+        let right = read(text).unwrap();
+        assert_eq!((right.image, right.augment.unwrap().flip, right.mix.mixup), ([8, 6], 1.0, 0.8));
+        for (text, word) in [
+            ("[augment]\nflipp = 1.0", "flipp"),
+            ("[augment]\nflip = 2.0", "augment.flip"),
+            ("image = [0, 5]", "image"),
+            ("image = [5, 5000]", "5000"),
+        ] {
+            let failure = read(text).unwrap_err();
+            assert!(failure.status() == 2 && failure.to_string().contains(word), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `regard data check`: what is wrong with a dataset?
+
+use indicatif::{ProgressBar, ProgressStyle};
+use regard::data::check::{ClassCount, Copies, Report, Side, check};
+use regard::data::dataset::{Part, layout, open};
+use serde::Serialize;
+use std::io::Write;
+
+use super::unusable;
+use crate::failure::Failure;
+use crate::models::print_json;
+
+/// Look for broken, repeated, mislabelled and missing pictures; status 1 when there are any
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A folder with a folder for each class, a `labels.csv`, files of a known dataset, or `fashion`
+    #[arg(value_name = "DIR")]
+    source: String,
+
+    /// A class with fewer pictures is a problem
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    least: usize,
+
+    /// Print JSON, with every picture at fault
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many of a kind are listed; JSON has all of them.
+const LISTED: usize = 10;
+
+#[derive(Serialize)]
+struct Json<'a> {
+    source: &'a str,
+    layout: &'static str,
+    problems: usize,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
+    let layout = layout(&args.source).map_err(unusable)?;
+    let part = |part| open(&args.source, part).map_err(unusable);
+    let (train, test) = (part(Part::Train)?, part(Part::Test)?);
+    let bar = ProgressBar::new((train.len() + test.len()) as u64);
+    bar.set_style(
+        ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta}").expect("the template is fixed"),
+    );
+    let report = check(&*train, &*test, args.least, || bar.inc(1));
+    bar.finish_and_clear();
+
+    if args.json {
+        print_json(&Json { source: &args.source, layout, problems: report.problems(), report: &report }, out)?;
+    } else {
+        print(&report, layout, args.least, out)?;
+    }
+    match report.problems() {
+        0 => Ok(()),
+        problems => {
+            let plural = if problems == 1 { "" } else { "s" };
+            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
+            Err(Failure::found(format!("`{}` has {problems} problem{plural}", args.source), hint))
+        }
+    }
+}
+
+fn print(report: &Report, layout: &str, least: usize, out: &mut impl Write) -> Result<(), Failure> {
+    let width = report.classes.iter().map(|count| count.name.chars().count()).max().unwrap_or(0).max(10) + 2;
+    writeln!(out, "{:<width$}{:>8}{:>8}", "class", "train", "test")?;
+    for ClassCount { name, train, test } in &report.classes {
+        writeln!(out, "{name:<width$}{train:>8}{test:>8}")?;
+    }
+    writeln!(out, "{:<width$}{:>8}{:>8}\n", "all", report.train, report.test)?;
+
+    writeln!(out, "layout      {layout}")?;
+    if let Some(sizes) = report.sizes {
+        let told = |[rows, columns]: [usize; 2]| format!("{columns}x{rows}");
+        if sizes.smallest == sizes.largest && sizes.typical == sizes.largest {
+            writeln!(out, "sizes       all {}", told(sizes.typical))?;
+        } else {
+            let [smallest, typical, largest] = [sizes.smallest, sizes.typical, sizes.largest].map(told);
+            writeln!(out, "sizes       {smallest} to {largest}, typically {typical} (width x height)")?;
+        }
+    }
+    if let Some(imbalance) = report.imbalance {
+        let rating = if report.is_imbalanced() { ", too uneven" } else { "" };
+        writeln!(out, "imbalance   {imbalance:.1} (training pictures, largest class to smallest{rating})")?;
+    }
+
+    list(out, "unreadable", report.unreadable.iter().map(|file| format!("{}: {}", file.name, file.reason)))?;
+    let few = report.few.iter().map(|count| format!("{}: {} train, {} test", count.name, count.train, count.test));
+    list(out, &format!("classes with fewer than {least} pictures, or none in a part"), few)?;
+    list(out, "copies in training and test (leaks)", report.leaks().map(told))?;
+    let others = || report.duplicates.iter().filter(|copies| !copies.leak);
+    list(out, "copies with different classes", others().filter(|copies| copies.conflict).map(told))?;
+    list(out, "other copies", others().filter(|copies| !copies.conflict).map(told))?;
+    if report.problems() == 0 {
+        writeln!(out, "problems    none")?;
+    }
+    Ok(())
+}
+
+/// A kind of problem: how many, and the first of them.
+fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let problems: Vec<String> = problems.collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{kind}: {}", problems.len())?;
+    for problem in problems.iter().take(LISTED) {
+        writeln!(out, "  {problem}")?;
+    }
+    match problems.len().saturating_sub(LISTED) {
+        0 => Ok(()),
+        more => Ok(writeln!(out, "  and {more} more")?),
+    }
+}
+
+/// Copies in a line, with their classes when these differ and their parts when there are both.
+fn told(copies: &Copies) -> String {
+    let of = |copy: &regard::data::check::Occurrence| {
+        let class = copies.conflict.then(|| copy.class.clone());
+        let part = copies.leak.then(|| if copy.part == Side::Train { "train" } else { "test" }.to_string());
+        let notes: Vec<String> = class.into_iter().chain(part).collect();
+        if notes.is_empty() { copy.name.clone() } else { format!("{} ({})", copy.name, notes.join(", ")) }
+    };
+    copies.pictures.iter().map(of).collect::<Vec<_>>().join(" = ")
+}

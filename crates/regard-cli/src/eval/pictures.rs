@@ -1,0 +1,124 @@
+//! The pictures on which models are measured.
+
+use burn::tensor::{Device, Tensor};
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use regard::data::{Dataset, Part, dataset};
+use std::io::{Write as _, stderr};
+use std::sync::Arc;
+
+use super::candidates::Loaded;
+use crate::failure::Failure;
+use crate::model::{batch, ready};
+
+#[derive(Debug, clap::Args)]
+pub struct Source {
+    /// `fashion`; a folder with a folder for each class (in the order of their names) or with a `labels.csv` of
+    /// `file,label`; or the files of a public dataset
+    #[arg(long, value_name = "NAME|DIR")]
+    data: String,
+
+    /// Which pictures; by default those of the test, or all of data without parts unless a `--run` is measured
+    #[arg(long, value_name = "PART")]
+    part: Option<PartName>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PartName {
+    Train,
+    Test,
+    All,
+}
+
+/// An open dataset.
+#[derive(Debug)]
+pub struct Pictures {
+    source: String,
+    dataset: Arc<dyn Dataset>,
+}
+
+impl Source {
+    /// `trained` says that a model comes from a run, which may have seen all but the test of this very data.
+    pub fn open(&self, trained: bool) -> Result<Pictures, Failure> {
+        let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
+        let part = match self.part {
+            Some(PartName::Train) => Part::Train,
+            Some(PartName::Test) => Part::Test,
+            Some(PartName::All) => Part::All,
+            None if trained => Part::Test,
+            None => {
+                let has_parts = dataset::has_parts(&self.data).map_err(|error| Failure::input(error, layout))?;
+                if has_parts { Part::Test } else { Part::All }
+            }
+        };
+        let dataset = dataset::open(&self.data, part).map_err(|error| Failure::input(error, layout))?;
+        if dataset.is_empty() {
+            return Err(Failure::input(
+                format!("no pictures in the part `{part:?}` of `{}`", self.data).to_lowercase(),
+                "`--part all` takes all there are",
+            ));
+        }
+        Ok(Pictures { source: self.data.clone(), dataset })
+    }
+}
+
+impl Pictures {
+    pub fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    pub fn classes(&self) -> &[String] {
+        self.dataset.classes()
+    }
+
+    /// Shows every picture that can be read, in batches with the labels of the data; names the others and counts them.
+    ///
+    /// `see` gives what the progress bar says.
+    pub fn visit(
+        &self,
+        model: &Loaded,
+        size: usize,
+        device: &Device,
+        mut see: impl FnMut(Tensor<4>, &[usize]) -> Result<String, Failure>,
+    ) -> Result<usize, Failure> {
+        let bar = ProgressBar::new(self.len() as u64);
+        bar.set_style(
+            ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta} {msg}")
+                .expect("the template is fixed"),
+        );
+        let mut unreadable = 0;
+        let indices: Vec<usize> = (0..self.len()).collect();
+        for indices in indices.chunks(size) {
+            let read = |index: &usize| ready(&self.dataset.picture(*index)?, &model.preprocess, &model.config);
+            let read: Vec<Result<Vec<f32>, regard::Error>> = indices.par_iter().map(read).collect();
+            let (mut pictures, mut labels) = (Vec::new(), Vec::new());
+            for (picture, index) in read.into_iter().zip(indices) {
+                match picture {
+                    Ok(picture) => {
+                        pictures.push(picture);
+                        labels.push(self.dataset.label(*index));
+                    }
+                    Err(error) => {
+                        unreadable += 1;
+                        bar.suspend(|| writeln!(stderr(), "error: {error}"))?;
+                    }
+                }
+            }
+            if !pictures.is_empty() {
+                bar.set_message(see(batch(&pictures, &model.config, device), &labels)?);
+            }
+            bar.inc(indices.len() as u64);
+        }
+        bar.finish_and_clear();
+        if unreadable == self.len() {
+            return Err(Failure::input(
+                format!("no picture of `{}` could be read", self.source),
+                "each is named above",
+            ));
+        }
+        Ok(unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests;

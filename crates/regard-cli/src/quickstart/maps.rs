@@ -1,0 +1,112 @@
+//! Where a model looks, drawn over pictures.
+
+use burn::tensor::{Device, Tensor};
+use image::{ImageFormat, Rgb, RgbImage};
+use regard::Pass;
+use regard::analyse::{Reach, received};
+use regard::data::{Batch, Picture, shown};
+use std::io::Cursor;
+
+use super::Trained;
+use crate::gallery::glow;
+
+/// Side of a drawn picture.
+const SIDE: u32 = 112;
+const GAP: u32 = 4;
+
+/// The fewest positions of a map that is worth looking at.
+const LEAST: usize = 49;
+
+/// A row of pictures under one model.
+pub struct Row {
+    pub png: Vec<u8>,
+    pub caption: String,
+    pub description: String,
+}
+
+/// A few test pictures, one of each of the first classes.
+pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error> {
+    let mut loader = trained.parts.testing(&trained.recipe);
+    let dataset = &loader.dataset;
+    let first = |class: usize| (0..dataset.len()).find(|&index| dataset.label(index) == class);
+    let chosen: Vec<usize> = (0..dataset.classes().len()).filter_map(first).take(count).collect();
+    loader.dataset = std::sync::Arc::new(regard::data::dataset::Subset::new(dataset.clone(), chosen));
+    loader.order.pictures = loader.dataset.len();
+    loader.order.batch = loader.dataset.len();
+    loader.epoch(0, 0).next().expect("a test has pictures")
+}
+
+/// The pictures as they are.
+pub fn plain(batch: &Batch, trained: &Trained) -> Row {
+    let pictures = shown(batch, &trained.parts.preprocess);
+    let panels: Vec<RgbImage> = pictures.iter().map(|picture| panel(picture, None)).collect();
+    let names: Vec<&str> =
+        batch.targets.iter().map(|target| trained.parts.test.classes()[target.class].as_str()).collect();
+    Row { png: png(&panels), caption: names.join(", "), description: format!("test pictures: {}", names.join(", ")) }
+}
+
+/// Where the model looks at each of them.
+pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
+    let pictures = shown(batch, &trained.parts.preprocess);
+    let [_, channels, rows, columns] = batch.shape;
+    let reach = if trained.parts.config.grid().is_some() { Reach::Global } else { Reach::Window };
+    let (mut panels, mut where_from) = (Vec::new(), String::new());
+    for (index, picture) in pictures.iter().enumerate() {
+        let images = batch.tensor(device).narrow(0, index, 1);
+        let mut pass = Pass::recording();
+        trained.model.forward(images.clone(), &mut pass);
+        let maps = received(pass.into_trace(), [rows, columns], reach);
+        // the deepest one that is not too coarse
+        let map = maps.iter().rfind(|map| map.values.len() >= LEAST).or(maps.last());
+        let (size, values) = if let Some(map) = map {
+            where_from = format!("attention that each place receives, {}", map.name);
+            (map.size, map.values.clone())
+        } else {
+            where_from = "no attention: how much the answer changes with each pixel".into();
+            ([rows, columns], sensitivity(trained, images, channels))
+        };
+        panels.push(panel(picture, Some((size, &values))));
+    }
+    let name = &trained.recipe.model;
+    Row { png: png(&panels), caption: format!("{name}: {where_from}"), description: format!("where {name} looks") }
+}
+
+/// The length of the gradient of the best answer at each pixel.
+fn sensitivity(trained: &Trained, images: Tensor<4>, channels: usize) -> Vec<f32> {
+    let images = Tensor::from_inner(images).require_grad();
+    let logits = trained.model.clone().forward(images.clone(), &mut Pass::silent());
+    let gradients = logits.max_dim(1).sum().backward();
+    let Some(gradient) = images.grad(&gradients) else { return Vec::new() };
+    let values: Vec<f32> = gradient.into_data().iter::<f32>().collect();
+    let plane = values.len() / channels;
+    (0..plane).map(|pixel| (0..channels).map(|c| values[c * plane + pixel].powi(2)).sum::<f32>().sqrt()).collect()
+}
+
+/// A picture, enlarged; with a map, dimmed where little attention is.
+fn panel(picture: &Picture, map: Option<([usize; 2], &[f32])>) -> RgbImage {
+    let [rows, columns] = picture.size();
+    let most = map.map_or(0.0, |(_, values)| values.iter().copied().fold(f32::MIN_POSITIVE, f32::max));
+    RgbImage::from_fn(SIDE, SIDE, |x, y| {
+        let at =
+            |size: [usize; 2]| (y as usize * size[0] / SIDE as usize) * size[1] + x as usize * size[1] / SIDE as usize;
+        let pixel = &picture.pixels()[3 * at([rows, columns])..][..3];
+        match map {
+            Some((size, values)) if !values.is_empty() => {
+                let heat = glow((values[at(size)] / most).sqrt());
+                Rgb([0, 1, 2].map(|c| (0.35 * f32::from(pixel[c]) + 0.65 * f32::from(heat[c])) as u8))
+            }
+            _ => Rgb([pixel[0], pixel[1], pixel[2]]),
+        }
+    })
+}
+
+/// Panels side by side, as a file.
+fn png(panels: &[RgbImage]) -> Vec<u8> {
+    let mut sheet = RgbImage::from_pixel(panels.len() as u32 * (SIDE + GAP) - GAP, SIDE, Rgb([250, 250, 248]));
+    for (index, panel) in panels.iter().enumerate() {
+        image::imageops::replace(&mut sheet, panel, i64::from(index as u32 * (SIDE + GAP)), 0);
+    }
+    let mut bytes = Cursor::new(Vec::new());
+    sheet.write_to(&mut bytes, ImageFormat::Png).expect("memory takes a picture");
+    bytes.into_inner()
+}

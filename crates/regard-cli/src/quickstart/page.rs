@@ -1,0 +1,59 @@
+//! The page about all models of the quickstart.
+
+use burn::tensor::Device;
+use regard::report::figure::{Line, Lines, Scale, Stroke};
+use regard::report::page::Picture;
+use regard::report::{Page, Section};
+use std::path::Path;
+
+use super::{Trained, maps, put, table};
+use crate::failure::Failure;
+
+/// Pictures in a row of maps.
+const SHOWN: usize = 8;
+
+pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Failure> {
+    let first = &trained[0];
+    let batch = maps::pictures(first, SHOWN)?;
+    let picture = |row: maps::Row| Picture { png: row.png, description: row.description, caption: row.caption };
+    let mut pictures = vec![picture(maps::plain(&batch, first))];
+    pictures.extend(trained.iter().map(|one| picture(maps::row(&batch, one, device))));
+    let line =
+        |one: &Trained, points: Vec<[f64; 2]>| Line { name: one.recipe.model.clone(), points, stroke: Stroke::Strong };
+    let loss = Lines {
+        title: "training loss".into(),
+        x: "step".into(),
+        y: "loss".into(),
+        scale: Scale::Linear,
+        lines: trained.iter().map(|one| line(one, smoothed(one))).collect(),
+    };
+    let page = Page::new("regard quickstart")
+        .lead(format!(
+            "five models of about the same size, {} epoch on {} pictures of {}, tested on {}",
+            first.recipe.epochs,
+            first.parts.train.len(),
+            first.recipe.data,
+            first.parts.test.len()
+        ))
+        .section(Section::new("how good").table(table(trained)?))
+        .section(Section::new("how they learned").figure(&loss))
+        .section(Section::new("where they look").pictures(pictures))
+        .section(
+            Section::new("more").facts(
+                trained
+                    .iter()
+                    .map(|one| (one.recipe.model.clone(), one.folder.join("REPORT.html").display().to_string()))
+                    .collect(),
+            ),
+        );
+    put(path, &page.html())
+}
+
+/// The mean loss of ten steps at a time: single steps are noise.
+fn smoothed(trained: &Trained) -> Vec<[f64; 2]> {
+    let mean = |steps: &[regard::evaluate::StepRecord]| {
+        let loss = steps.iter().map(|step| step.loss).sum::<f64>() / steps.len() as f64;
+        Some([steps.last()?.step as f64, loss])
+    };
+    trained.history.steps.chunks(10).filter_map(mean).collect()
+}

@@ -1,0 +1,98 @@
+//! `regard recipes`: those that come with the binary.
+
+use regard::train::Recipe;
+use std::io::Write;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// List the recipes that come with regard, or print one
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print this one, to start a file of your own from
+    name: Option<String>,
+}
+
+macro_rules! recipes {
+    ($($name:literal)*) => {
+        /// Names and texts.
+        pub const RECIPES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../../recipes/", $name, ".toml")))),*];
+    };
+}
+
+recipes! {
+    "quickstart" "fashion" "cifar" "finetune"
+    "san" "sasa" "deit" "deit3" "deit3-finetune" "rsb-a1" "rsb-a2" "rsb-a3"
+}
+
+pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(name) = &args.name {
+        let text = named(name).ok_or_else(|| unknown(name))?;
+        return Ok(out.write_all(text.as_bytes())?);
+    }
+    for (name, text) in RECIPES {
+        writeln!(out, "{name:<20} {}", summary(text))?;
+    }
+    Ok(())
+}
+
+/// The first line of a recipe says what it is.
+fn summary(text: &str) -> &str {
+    text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
+}
+
+fn named(name: &str) -> Option<&'static str> {
+    RECIPES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::input(format!("no recipe `{name}`"), "`regard recipes` lists those that come with regard")
+}
+
+/// A recipe by the path of a file, or by the name of one that comes with the binary; and what to call it.
+pub fn read(name: &str) -> Result<(Recipe, String), Failure> {
+    let path = Path::new(name);
+    let (text, called) = match named(name) {
+        Some(text) => (text.to_string(), name.to_string()),
+        None if path.extension().is_none() && !path.exists() => return Err(unknown(name)),
+        None => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                Failure::input(format!("cannot read `{name}`: {error}"), "`regard recipes` lists those that come along")
+            })?;
+            (text, path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+        }
+    };
+    let recipe = Recipe::from_toml(&text)
+        .map_err(|error| Failure::input(format!("`{name}`, {error}"), "`regard recipes NAME` prints one that works"))?;
+    Ok((recipe, called))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_recipe_of_the_folder_is_embedded_and_can_be_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        let mut known: Vec<&str> = RECIPES.iter().map(|(name, _)| *name).collect();
+        known.sort_unstable();
+        assert_eq!(files, known);
+        for (name, text) in RECIPES {
+            read(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+            assert!(text.starts_with("# ") && summary(text).len() > 10, "{name} begins with what it is");
+        }
+    }
+
+    #[test]
+    fn an_unknown_recipe_is_named() {
+        assert!(read("dait").unwrap_err().to_string().contains("`dait`"));
+        assert!(read("no/such.toml").unwrap_err().to_string().contains("no/such.toml"));
+    }
+}

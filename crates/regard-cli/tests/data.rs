@@ -1,0 +1,121 @@
+//! `regard data` as a user meets it.
+
+use image::{Rgb, RgbImage};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn regard(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_regard")).current_dir(folder).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn paint(path: &Path, width: u32, level: u8) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    RgbImage::from_pixel(width, 4, Rgb([level; 3])).save(path).unwrap();
+}
+
+/// Two classes of different pictures, and no parts.
+fn sound(root: &Path) {
+    for level in 0..10 {
+        paint(&root.join(format!("flowers/rose/{level}.png")), 4, level);
+        paint(&root.join(format!("flowers/tulip/{level}.png")), 6, 100 + level);
+    }
+}
+
+#[test]
+fn help_is_readable() {
+    let help = |args: &[&str]| text(&regard(Path::new("."), args).stdout);
+    insta::assert_snapshot!("data-help", help(&["data", "--help"]));
+    insta::assert_snapshot!("data-check-help", help(&["data", "check", "--help"]));
+    insta::assert_snapshot!("data-fetch-help", help(&["data", "fetch", "--help"]));
+}
+
+#[test]
+fn a_sound_folder_has_status_0() {
+    let root = tempfile::tempdir().unwrap();
+    sound(root.path());
+    let output = regard(root.path(), &["data", "check", "flowers"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    insta::assert_snapshot!("data-check-sound", text(&output.stdout));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn everything_wrong_with_a_folder_is_named_and_the_status_is_1() {
+    let root = tempfile::tempdir().unwrap();
+    let train = root.path().join("flowers/train");
+    for level in 0..10 {
+        paint(&train.join(format!("rose/{level}.png")), 4, level);
+    }
+    paint(&train.join("rose/again.png"), 4, 3);
+    paint(&train.join("tulip/0.png"), 4, 100);
+    paint(&train.join("tulip/not a tulip.png"), 4, 5);
+    paint(&root.path().join("flowers/test/rose/known.png"), 4, 7);
+    paint(&root.path().join("flowers/test/tulip/1.png"), 8, 101);
+    fs::write(train.join("tulip/broken.png"), "not a picture").unwrap();
+    let output = regard(root.path(), &["data", "check", "flowers"]);
+    assert_eq!(output.status.code(), Some(1));
+    insta::assert_snapshot!("data-check-broken", text(&output.stdout) + "---\n" + &text(&output.stderr));
+
+    let output = regard(root.path(), &["data", "check", "flowers", "--json", "--least", "2"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["layout"], &json["problems"]), (&"folder of classes".into(), &4.into()));
+    assert_eq!(json["unreadable"][0]["name"], "flowers/train/tulip/broken.png");
+    assert_eq!(json["duplicates"].as_array().unwrap().len(), 3);
+    assert_eq!(json["classes"][1]["name"], "tulip");
+}
+
+#[test]
+fn what_is_no_dataset_has_status_2_and_says_what_would_be_one() {
+    let root = tempfile::tempdir().unwrap();
+    paint(&root.path().join("loose/1.png"), 4, 1);
+    for (source, culprits) in [
+        ("nothing", ["nothing: ", "`fashion`"]),
+        ("loose", ["1 pictures without classes (1.png)", "folder of classes"]),
+    ] {
+        let output = regard(root.path(), &["data", "check", source]);
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains("\nhint: "), "{stderr}");
+        culprits.iter().for_each(|culprit| assert!(stderr.contains(culprit), "{stderr}"));
+    }
+}
+
+#[test]
+fn public_datasets_are_listed_and_another_name_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let list = text(&regard(root.path(), &["data", "fetch"]).stdout);
+    assert_eq!(list.lines().count(), 5);
+    let output = regard(root.path(), &["data", "fetch", "imagenet"]);
+    assert_eq!(output.status.code(), Some(2));
+    for name in list.lines().filter_map(|line| line.split(' ').next()) {
+        assert!(text(&output.stderr).contains(name));
+    }
+}
+
+#[test]
+fn a_mirror_with_other_content_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mirror = format!("http://{}/datasets/", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let request: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nother").unwrap();
+        request[0].clone()
+    });
+    let output = regard(root.path(), &["data", "fetch", "cifar-10", "-o", "sets", "--from", &mirror]);
+    assert_eq!(server.join().unwrap(), "GET /datasets/cifar-10-binary.tar.gz HTTP/1.1");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cifar-10-binary.tar.gz: its SHA-256 is") && stderr.contains("\nhint: "), "{stderr}");
+    assert!(!root.path().join("sets/cifar-10").exists());
+}

@@ -1,0 +1,239 @@
+//! Several processes that train one model, started by `mpirun` on this machine.
+#![cfg(feature = "mpi")]
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What no wait of a test may reach.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A folder of three classes of noise, and room for runs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    /// 66 training pictures; `keys` are lines of the recipe.
+    fn new(keys: &str) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        for class in 0..3 {
+            let folder = place.path("data").join(format!("class{class}"));
+            fs::create_dir_all(&folder).unwrap();
+            for number in 0..28 {
+                let mut state: u64 = 1 + 100 * class + number;
+                let noise = std::iter::repeat_with(|| {
+                    // the generator of C's standard, good enough for a picture
+                    state = state * 1_103_515_245 % (1 << 31) + 12345;
+                    (state >> 16) as u8
+                });
+                let pixels = image::RgbImage::from_raw(12, 12, noise.take(3 * 12 * 12).collect()).unwrap();
+                pixels.save(folder.join(format!("{number}.png"))).unwrap();
+            }
+        }
+        let recipe = format!(
+            "data = '{}'\nworkers = 1\n{keys}
+            set = {{ image = [12, 12], dim = 16, depth = 2, heads = 2, mlp_dim = 32 }}
+            optimiser = {{ rule = 'adamw', rate = 3e-3, decay = 0.05 }}",
+            place.path("data").display()
+        );
+        fs::write(place.path("recipe.toml"), recipe).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `regard train` in so many processes; `options` are those of `mpirun`.
+    fn command(&self, ranks: usize, run: &str, options: &[&str]) -> Command {
+        let regard = env!("CARGO_BIN_EXE_regard");
+        let mut command = if ranks == 1 {
+            Command::new(regard)
+        } else {
+            let mut command = Command::new("mpirun");
+            command.args(["--allow-run-as-root", "--oversubscribe", "-n", &ranks.to_string()]);
+            command.args(options).arg(regard);
+            command
+        };
+        command.args(["train", "recipe.toml", "-o", run]);
+        // a launcher makes its folder there, and two that begin at once stumble over each other's
+        command.env("TMPDIR", self.0.path());
+        command.current_dir(self.0.path()).env("RAYON_NUM_THREADS", "1").stdin(Stdio::null());
+        command
+    }
+
+    fn finish(&self, ranks: usize, run: &str) {
+        let output = self.command(ranks, run, &[]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+
+    /// The records of a run, without its times.
+    fn records(&self, run: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap_or_default();
+        // the last line may be half written
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let timeless = lines.map(|mut line| {
+            let fields = line.as_object_mut().unwrap();
+            fields.retain(|key, _| key != "seconds" && key != "pictures_per_second");
+            line
+        });
+        timeless.collect()
+    }
+
+    fn losses(&self, run: &str) -> Vec<f64> {
+        self.records(run).iter().filter_map(|record| record.get("loss")?.as_f64()).collect()
+    }
+
+    fn saved_step(&self, run: &str) -> Option<u64> {
+        let text = fs::read(self.path(run).join("checkpoint").join("last.json")).ok()?;
+        serde_json::from_slice::<Value>(&text).ok()?["progress"]["step"].as_u64()
+    }
+
+    /// Begins a job and waits until a step is saved.
+    fn begin(&self, ranks: usize, run: &str, options: &[&str], step: u64) -> Child {
+        let mut command = self.command(ranks, run, options);
+        let mut job = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let start = Instant::now();
+        while self.saved_step(run).is_none_or(|saved| saved < step) {
+            let ended = job.try_wait().unwrap();
+            assert!(ended.is_none() && start.elapsed() < LONGEST, "{}", stderr(&job.wait_with_output().unwrap()));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        job
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}
+
+/// The process of a rank, by what the launcher told it.
+fn process_of(job: &Child, rank: usize) -> u32 {
+    let children = format!("/proc/{0}/task/{0}/children", job.id());
+    let children = fs::read_to_string(children).unwrap();
+    let mut children = children.split_whitespace().map(|id| id.parse::<u32>().unwrap());
+    let told = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let is_rank = |id: &u32| {
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == told.as_bytes())
+    };
+    children.find(is_rank).unwrap()
+}
+
+#[track_caller]
+fn assert_law(ranks: usize, keys: &str) {
+    let place = Place::new(keys);
+    place.finish(1, "one");
+    place.finish(ranks, "several");
+    let (one, several) = (place.losses("one"), place.losses("several"));
+    assert_eq!((one.len(), several.len()), (6, 6));
+    let distance = std::iter::zip(&one, &several).map(|(one, several)| (one - several).abs()).fold(0.0, f64::max);
+    assert!(distance < 1e-4, "{distance}: {one:?} {several:?}");
+}
+
+#[test]
+fn two_ranks_with_16_pictures_each_are_one_with_32() {
+    assert_law(2, "epochs = 3\nbatch = 32");
+}
+
+#[test]
+fn three_ranks_with_8_pictures_each_are_one_with_24() {
+    assert_law(3, "epochs = 3\nbatch = 24");
+}
+
+#[test]
+fn ranks_mix_the_pictures_that_one_process_mixes() {
+    let rich = "epochs = 3\nema = 0.9\nclip = 1.0\nmix = { mixup = 0.8, cutmix = 1.0 }
+        augment = { crop = { random = { padding = 2 } }, flip = 0.5, erase = 0.25 }";
+    assert_law(2, &format!("{rich}\nbatch = 32\naccumulate = 2"));
+    assert_law(3, &format!("{rich}\nbatch = 24"));
+}
+
+/// The step after which a job was stopped.
+#[track_caller]
+fn assert_stopped(place: &Place, job: Child, run: &str) -> u64 {
+    let output = job.wait_with_output().unwrap();
+    let (told, step) = (stderr(&output), place.saved_step(run).unwrap());
+    assert!(told.contains(&format!("stopped after step {step}, which is saved")), "{told}");
+    assert!(!output.status.success() && place.losses(run).len() as u64 == step, "{told}");
+    step
+}
+
+#[test]
+fn ctrl_c_to_the_launcher_stops_every_rank_after_the_same_step_and_saves_it() {
+    let place = Place::new("epochs = 1000\nbatch = 32\nsave-every = 1");
+    // the launcher waits so long before it tells the ranks, and again before it kills them
+    let job = place.begin(2, "run", &["--mca", "odls_base_sigkill_timeout", "2"], 3);
+    signal("-INT", job.id());
+    assert_stopped(&place, job, "run");
+}
+
+#[test]
+fn a_stopped_job_goes_on_byte_for_byte() {
+    let place = Place::new("epochs = 12\nbatch = 32\nsave-every = 1\nmix = { mixup = 0.8 }\nstochastic-depth = 0.2");
+    place.finish(2, "straight");
+    // one of them hears it, all of them stop
+    let job = place.begin(2, "stopped", &[], 3);
+    signal("-TERM", process_of(&job, 1));
+    assert!((3..24).contains(&assert_stopped(&place, job, "stopped")));
+    place.finish(2, "stopped");
+    assert_eq!(place.records("stopped"), place.records("straight"));
+    for file in ["best.safetensors", "last.safetensors", "checkpoint/last.json"] {
+        let [one, other] = ["straight", "stopped"].map(|run| fs::read(place.path(run).join(file)).unwrap());
+        assert!(one == other, "{file}");
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_which_then_goes_on_from_its_checkpoint() {
+    let place = Place::new("epochs = 1000\nbatch = 32\nsave-every = 1");
+    for rank in [1, 0, 1] {
+        let before = place.saved_step("run").unwrap_or(0);
+        let job = place.begin(2, "run", &[], before + 2);
+        signal("-KILL", process_of(&job, rank));
+        let output = job.wait_with_output().unwrap();
+        let told = stderr(&output);
+        assert!(!output.status.success() && told.contains(&format!("process rank {rank} ")), "{told}");
+        assert_eq!(told.contains(&format!("goes on     after step {before}\n")), before > 0, "{told}");
+    }
+}
+
+/// The job ends with this error alone.
+#[track_caller]
+fn assert_told(command: &mut Command, parts: &[&str]) {
+    let output = command.output().unwrap();
+    let told = stderr(&output);
+    assert!(!output.status.success(), "{told}");
+    assert_eq!(told.matches("error: ").count(), 1, "{told}");
+    let line = told.lines().find(|line| line.contains("error: ")).unwrap();
+    assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+}
+
+#[test]
+fn what_every_rank_finds_is_told_once() {
+    let place = Place::new("epochs = 1\nbatch = 32\naccumulate = 2");
+    let reason = "error: rank 0: `batch`: cannot be divided by 3 ranks x 2 parts of a step: 32";
+    assert_told(&mut place.command(3, "run", &[]), &[reason]);
+    let wild = ["--epochs", "50", "--set", "optimiser={ rule = 'sgd', rate = 1e3, decay = 1e3 }"];
+    assert_told(place.command(2, "wild", &[]).args(wild), &["error: rank 0: step ", "the loss is "]);
+}
+
+#[test]
+fn a_rank_that_fails_by_itself_names_itself_and_ends_the_job() {
+    let place = Place::new("epochs = 1\nbatch = 24");
+    let regard = env!("CARGO_BIN_EXE_regard");
+    let other = [":", "-n", "1", regard, "train", "recipe.toml", "-o", "run", "--seed", "7"];
+    let reason = "error: rank 2: its recipe has another `seed` than that of rank 0";
+    assert_told(place.command(2, "run", &[]).args(other), &[reason]);
+    for class in 0..3 {
+        for number in 0..28 {
+            fs::write(place.path("data").join(format!("class{class}/{number}.png")), "no picture").unwrap();
+        }
+    }
+    assert_told(&mut place.command(2, "broken", &[]), &["error: rank ", ".png"]);
+}

@@ -1,0 +1,189 @@
+//! `regard train`, `compare` and `quickstart` as a user meets them, and as a crash finds them.
+
+use image::RgbImage;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// A vision transformer that learns in no time: 36 training pictures, 9 of the test, 3 epochs of 4 steps.
+const RECIPE: &str = "
+model = 'vit-nano'
+data = 'data'
+epochs = 3
+batch = 8
+workers = 1
+ema = 0.9
+save-every = 1
+set = { image = [12, 12], dim = 16, depth = 2, heads = 2, mlp_dim = 32 }
+optimiser = { rule = 'adamw', rate = 3e-3 }
+mix = { mixup = 0.8 }
+augment = { flip = 0.5 }
+";
+
+/// A folder with a recipe and three classes of pictures that differ in colour.
+fn place() -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("recipe.toml"), RECIPE).unwrap();
+    for class in 0..3u8 {
+        let folder = place.path().join(format!("data/class{class}"));
+        fs::create_dir_all(&folder).unwrap();
+        for number in 0..15u8 {
+            let pixel = |x: u32, y: u32| {
+                let mut levels = [(x as u8).wrapping_mul(number), (y as u8).wrapping_mul(number + 7), number];
+                levels[usize::from(class)] = 200;
+                image::Rgb(levels)
+            };
+            RgbImage::from_fn(12, 12, pixel).save(folder.join(format!("{number}.png"))).unwrap();
+        }
+    }
+    place
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regard"));
+    command.current_dir(folder).args(args).env("RAYON_NUM_THREADS", "1");
+    command
+}
+
+fn regard(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+fn start(folder: &Path, args: &[&str]) -> Child {
+    command(folder, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The weights and the recipe of a run: what must not depend on interruptions.
+fn result(run: &Path) -> Vec<Vec<u8>> {
+    ["best.safetensors", "last.safetensors", "recipe.toml"].map(|name| fs::read(run.join(name)).unwrap()).to_vec()
+}
+
+#[test]
+fn a_run_leaves_a_folder_that_explains_itself() {
+    let place = place();
+    let output = regard(place.path(), &["train", "recipe.toml", "-o", "run", "--seed", "3"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (told, heard) = (text(&output.stdout), text(&output.stderr));
+    assert!(told.contains("best top-1") && told.contains("run/best.safetensors"), "{told}");
+    assert!(heard.contains("epoch 3") && heard.contains("test loss"), "{heard}");
+    let run = place.path().join("run");
+    for name in ["recipe.toml", "model.toml", "preprocess.toml", "classes.txt", "loss.svg", "accuracy.svg", "rate.svg"]
+    {
+        assert!(run.join(name).is_file(), "{name}");
+    }
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    assert_eq!(metrics.lines().count(), 12 + 3);
+    let origin = fs::read_to_string(run.join("run.json")).unwrap();
+    assert!(origin.contains("train recipe.toml") && origin.contains("\"seed\": 3"), "{origin}");
+    let report = fs::read_to_string(run.join("REPORT.html")).unwrap();
+    assert!(report.contains("<svg") && report.contains("class2") && !report.contains("http://localhost"), "{report}");
+}
+
+#[test]
+fn thirty_kills_in_a_row_change_nothing_but_the_time() {
+    let place = place();
+    let straight = regard(place.path(), &["train", "recipe.toml", "-o", "straight"]);
+    assert!(straight.status.success(), "{}", text(&straight.stderr));
+    let mut killed = 0;
+    for number in 0..30u64 {
+        let mut child = start(place.path(), &["train", "recipe.toml", "-o", "killed"]);
+        // at every moment of a start, a step and a save
+        std::thread::sleep(Duration::from_millis(20 + 37 * number % 400));
+        killed += usize::from(child.try_wait().unwrap().is_none());
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    assert!(killed > 10, "only {killed} of 30 runs were there to be killed");
+    let last = regard(place.path(), &["train", "recipe.toml", "-o", "killed"]);
+    assert!(last.status.success(), "{}", text(&last.stderr));
+    assert!(result(&place.path().join("killed")) == result(&place.path().join("straight")));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_finishes_the_step_saves_and_says_how_to_go_on() {
+    let place = place();
+    let long = ["train", "recipe.toml", "-o", "run", "--epochs", "100000"];
+    let child = command(place.path(), &long).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let manifest = place.path().join("run/checkpoint/last.json");
+    while !manifest.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let heard = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{heard}");
+    assert!(heard.contains("is saved") && heard.contains("regard train --resume run"), "{heard}");
+    let step = |manifest: &Path| {
+        let manifest: serde_json::Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
+        manifest["progress"]["step"].as_u64().unwrap()
+    };
+    let told: u64 = heard.split("stopped after step ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert_eq!(step(&manifest), told);
+}
+
+#[test]
+fn a_run_goes_on_from_its_folder_alone() {
+    let place = place();
+    let first = regard(place.path(), &["train", "recipe.toml", "-o", "run"]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    fs::remove_file(place.path().join("recipe.toml")).unwrap();
+    let again = regard(place.path(), &["train", "--resume", "run"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(text(&again.stdout), text(&first.stdout));
+}
+
+#[test]
+fn bad_recipes_and_folders_are_told_with_status_2() {
+    let place = place();
+    let refused = |args: &[&str], wanted: &str| {
+        let output = regard(place.path(), args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(wanted), "{args:?}: {}", text(&output.stderr));
+    };
+    refused(&["train", "nonsense"], "no recipe `nonsense`");
+    refused(&["train", "recipe.toml", "--set", "bach=3"], "`batch`");
+    refused(&["train", "recipe.toml", "--set", "set.dept=3"], "`depth`");
+    refused(&["train", "recipe.toml", "--model", "vit-nanu"], "`vit-nano`");
+    refused(&["train", "recipe.toml", "--data", "nowhere"], "nowhere");
+    refused(&["train", "recipe.toml", "--set", "batch=1000"], "1000");
+    refused(&["train", "--resume", "data"], "recipe.toml");
+    refused(&["compare", "recipe.toml", "--models", "vit-nano,vit-nanu"], "`vit-nano`");
+    fs::write(place.path().join("data/class1/3.png"), b"no picture").unwrap();
+    refused(&["train", "recipe.toml", "-o", "broken"], "3.png");
+}
+
+#[test]
+fn a_comparison_trains_each_model_with_each_seed_once() {
+    let place = place();
+    let compare = ["compare", "recipe.toml", "--models", "vit-nano,vit-nano+depth=1", "--seeds", "0,1", "-o", "all"];
+    let output = regard(place.path(), &compare);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert!(told.contains("vit-nano+depth=1") && told.contains('±'), "{told}");
+    for name in ["compare.md", "compare.json", "compare.svg"] {
+        assert!(place.path().join("all").join(name).is_file(), "{name}");
+    }
+    let again = regard(place.path(), &compare);
+    assert_eq!(text(&again.stdout), told, "what is there is not trained again");
+}
+
+#[test]
+fn the_small_quickstart_trains_five_models_and_goes_on_from_what_is_there() {
+    let place = tempfile::tempdir().unwrap();
+    let output = regard(place.path(), &["quickstart", "--small"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    for model in ["vit-nano", "san-nano-pairwise", "san-nano-patchwise", "sasa-nano", "resnet-nano"] {
+        assert!(told.contains(model), "{told}");
+    }
+    let report = fs::read_to_string(place.path().join("regard-out/quickstart/REPORT.html")).unwrap();
+    assert_eq!(report.matches("data:image/png").count(), 6);
+    let again = regard(place.path(), &["quickstart", "--small"]);
+    assert_eq!(text(&again.stdout), told, "what is there is not trained again");
+}

@@ -1,0 +1,319 @@
+//! What is wrong with a dataset, before anybody trains on it.
+
+use rayon::prelude::*;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+
+use super::Dataset;
+
+/// A class is too rare when another has more than so many times its training pictures.
+pub const MOST_IMBALANCE: f64 = 10.0;
+
+/// What was found in the two parts of a dataset.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Pictures that can be read.
+    pub train: usize,
+    pub test: usize,
+    pub classes: Vec<ClassCount>,
+    /// None without a picture.
+    pub sizes: Option<Sizes>,
+    pub unreadable: Vec<Unreadable>,
+    /// Pictures with the same pixels as another.
+    pub duplicates: Vec<Copies>,
+    /// Classes with fewer pictures than asked for, or none in a part.
+    pub few: Vec<ClassCount>,
+    /// Training pictures of the largest class for one of the smallest; none when a class has none.
+    pub imbalance: Option<f64>,
+}
+
+/// Pictures of a class that can be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassCount {
+    pub name: String,
+    pub train: usize,
+    pub test: usize,
+}
+
+/// Sizes of pictures, rows before columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sizes {
+    /// With the fewest pixels.
+    pub smallest: [usize; 2],
+    /// With the most pixels.
+    pub largest: [usize; 2],
+    /// The median of rows and that of columns.
+    pub typical: [usize; 2],
+}
+
+/// A picture that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    pub name: String,
+    pub class: String,
+    pub reason: String,
+}
+
+/// Pictures with the same pixels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Copies {
+    pub pictures: Vec<Occurrence>,
+    /// They are not all of one class.
+    pub conflict: bool,
+    /// They are in both parts, so that the test knows what was trained on.
+    pub leak: bool,
+}
+
+/// A picture among its copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Occurrence {
+    pub name: String,
+    pub class: String,
+    pub part: Side,
+}
+
+/// Where a picture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    Train,
+    Test,
+}
+
+impl Report {
+    /// Copies that are in both parts.
+    pub fn leaks(&self) -> impl Iterator<Item = &Copies> {
+        self.duplicates.iter().filter(|copies| copies.leak)
+    }
+
+    /// Copies that are of different classes.
+    pub fn conflicts(&self) -> impl Iterator<Item = &Copies> {
+        self.duplicates.iter().filter(|copies| copies.conflict)
+    }
+
+    pub fn is_imbalanced(&self) -> bool {
+        self.imbalance.is_some_and(|imbalance| imbalance > MOST_IMBALANCE)
+    }
+
+    /// How many things are wrong.
+    pub fn problems(&self) -> usize {
+        self.unreadable.len() + self.duplicates.len() + self.few.len() + usize::from(self.is_imbalanced())
+    }
+}
+
+/// A picture as it was found.
+struct Seen {
+    side: Side,
+    index: usize,
+    /// Its size and the hash of its pixels.
+    content: Result<([usize; 2], [u8; 32]), String>,
+}
+
+/// Reads every picture; a class should have at least `least`. `tick` is called after each.
+pub fn check(train: &dyn Dataset, test: &dyn Dataset, least: usize, tick: impl Fn() + Sync) -> Report {
+    let part = |side| if side == Side::Train { train } else { test };
+    let places = (0..train.len()).map(|index| (Side::Train, index));
+    let places: Vec<(Side, usize)> = places.chain((0..test.len()).map(|index| (Side::Test, index))).collect();
+    let look = |(side, index)| {
+        let picture = part(side).picture(index).map_err(|error| error.to_string());
+        tick();
+        Seen { side, index, content: picture.map(|picture| (picture.size(), hash(picture.size(), picture.pixels()))) }
+    };
+    let seen: Vec<Seen> = places.into_par_iter().map(look).collect();
+
+    let class = |seen: &Seen| part(seen.side).classes()[part(seen.side).label(seen.index)].clone();
+    let name = |seen: &Seen| part(seen.side).name(seen.index);
+    let mut classes: Vec<ClassCount> =
+        train.classes().iter().map(|name| ClassCount { name: name.clone(), train: 0, test: 0 }).collect();
+    let (mut sizes, mut unreadable) = (Vec::new(), Vec::new());
+    let mut by_content: HashMap<[u8; 32], Vec<&Seen>> = HashMap::new();
+    for found in &seen {
+        match &found.content {
+            Ok((size, hash)) => {
+                sizes.push(*size);
+                by_content.entry(*hash).or_default().push(found);
+                let counts = &mut classes[part(found.side).label(found.index)];
+                match found.side {
+                    Side::Train => counts.train += 1,
+                    Side::Test => counts.test += 1,
+                }
+            }
+            Err(reason) => {
+                let name = name(found);
+                // the error names the file, too
+                let reason = reason.strip_prefix(&format!("{name}: ")).unwrap_or(reason).to_string();
+                unreadable.push(Unreadable { name, class: class(found), reason });
+            }
+        }
+    }
+    let mut groups: Vec<Vec<&Seen>> = by_content.into_values().filter(|group| group.len() > 1).collect();
+    // in the order of their first pictures, whatever the order of the hashes
+    groups.sort_unstable_by_key(|group| (group[0].side == Side::Test, group[0].index));
+    let copies = |group: Vec<&Seen>| Copies {
+        conflict: group.iter().any(|other| class(other) != class(group[0])),
+        leak: group.iter().any(|other| other.side != group[0].side),
+        pictures: group
+            .iter()
+            .map(|seen| Occurrence { name: name(seen), class: class(seen), part: seen.side })
+            .collect(),
+    };
+    let lacks = |count: &&ClassCount| {
+        count.train + count.test < least || count.train == 0 || (count.test == 0 && !test.is_empty())
+    };
+    let most = classes.iter().map(|count| count.train).max().unwrap_or(0);
+    let fewest = classes.iter().map(|count| count.train).min().unwrap_or(0);
+    Report {
+        train: classes.iter().map(|count| count.train).sum(),
+        test: classes.iter().map(|count| count.test).sum(),
+        sizes: Sizes::of(&sizes),
+        unreadable,
+        duplicates: groups.into_iter().map(copies).collect(),
+        few: classes.iter().filter(lacks).cloned().collect(),
+        imbalance: (fewest > 0).then(|| most as f64 / fewest as f64),
+        classes,
+    }
+}
+
+impl Sizes {
+    fn of(sizes: &[[usize; 2]]) -> Option<Self> {
+        let pixels = |size: &&[usize; 2]| size[0] * size[1];
+        let median = |axis: usize| {
+            let mut sides: Vec<usize> = sizes.iter().map(|size| size[axis]).collect();
+            let middle = sides.len() / 2;
+            *sides.select_nth_unstable(middle).1
+        };
+        Some(Self {
+            smallest: *sizes.iter().min_by_key(pixels)?,
+            largest: *sizes.iter().max_by_key(pixels)?,
+            typical: [median(0), median(1)],
+        })
+    }
+}
+
+fn hash(size: [usize; 2], pixels: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    size.iter().for_each(|&side| hash.update((side as u64).to_le_bytes()));
+    hash.update(pixels);
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::data::Picture;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Pictures by class and content: a level, or none when unreadable.
+    #[derive(Debug)]
+    struct Toy(Vec<String>, Vec<(usize, Option<u8>)>);
+
+    impl Dataset for Toy {
+        fn len(&self) -> usize {
+            self.1.len()
+        }
+
+        fn classes(&self) -> &[String] {
+            &self.0
+        }
+
+        fn label(&self, index: usize) -> usize {
+            self.1[index].0
+        }
+
+        fn picture(&self, index: usize) -> Result<Picture, Error> {
+            let broken = || Error::File { path: self.name(index), reason: "broken".into() };
+            let level = self.1[index].1.ok_or_else(broken)?;
+            // as many rows as the level has tens
+            let rows = usize::from(level) / 10 + 1;
+            Picture::new([rows, 2], vec![level; rows * 6])
+        }
+
+        fn name(&self, index: usize) -> String {
+            format!("picture {index}")
+        }
+    }
+
+    fn toy(pictures: &[(usize, Option<u8>)]) -> Toy {
+        Toy(vec!["a".into(), "b".into()], pictures.to_vec())
+    }
+
+    fn report(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)], least: usize) -> Report {
+        check(&toy(train), &toy(test), least, || {})
+    }
+
+    #[test]
+    fn a_sound_dataset_has_no_problems() {
+        let report = report(&[(0, Some(1)), (0, Some(2)), (1, Some(3))], &[(0, Some(4)), (1, Some(55))], 2);
+        assert_eq!((report.problems(), report.train, report.test, report.imbalance), (0, 3, 2, Some(2.0)));
+        assert_eq!(report.classes[0], ClassCount { name: "a".into(), train: 2, test: 1 });
+        let sizes = Sizes { smallest: [1, 2], largest: [6, 2], typical: [1, 2] };
+        assert_eq!(report.sizes, Some(sizes));
+    }
+
+    #[test]
+    fn unreadable_pictures_are_named_and_not_counted() {
+        let report = report(&[(0, Some(1)), (1, None), (1, Some(2))], &[(0, Some(3)), (1, Some(4))], 1);
+        let unreadable = Unreadable { name: "picture 1".into(), class: "b".into(), reason: "broken".into() };
+        assert_eq!((report.unreadable, report.train), (vec![unreadable], 2));
+    }
+
+    #[test]
+    fn duplicates_are_told_by_their_pixels_with_conflicts_and_leaks() {
+        let train = [(0, Some(1)), (0, Some(1)), (0, Some(2)), (1, Some(2)), (1, Some(3)), (0, Some(4))];
+        let test = [(1, Some(3)), (0, Some(4)), (1, Some(5)), (0, Some(2))];
+        let report = report(&train, &test, 1);
+        let told: Vec<_> = report
+            .duplicates
+            .iter()
+            .map(|copies| {
+                let pictures: Vec<String> = copies
+                    .pictures
+                    .iter()
+                    .map(|copy| format!("{:?} {} {}", copy.part, copy.name, copy.class))
+                    .collect();
+                (pictures.join(", "), copies.conflict, copies.leak)
+            })
+            .collect();
+        let expected = [
+            ("Train picture 0 a, Train picture 1 a", false, false),
+            ("Train picture 2 a, Train picture 3 b, Test picture 3 a", true, true),
+            ("Train picture 4 b, Test picture 0 b", false, true),
+            ("Train picture 5 a, Test picture 1 a", false, true),
+        ];
+        assert_eq!(told, expected.map(|(pictures, conflict, leak)| (pictures.to_string(), conflict, leak)));
+        assert_eq!((report.leaks().count(), report.conflicts().count(), report.problems()), (3, 1, 4));
+    }
+
+    #[test]
+    fn pictures_of_other_shapes_are_not_duplicates() {
+        assert_ne!(hash([1, 4], &[0; 12]), hash([2, 2], &[0; 12]));
+    }
+
+    #[test]
+    fn classes_with_few_pictures_or_none_in_a_part_are_told() {
+        let few = |report: Report| report.few.into_iter().map(|count| count.name).collect::<Vec<_>>();
+        assert_eq!(few(report(&[(0, Some(1)), (0, Some(2)), (1, Some(3))], &[], 2)), ["b"]);
+        assert_eq!(few(report(&[(0, Some(1))], &[(1, Some(2))], 1)), ["a", "b"], "each is missing on one side");
+        assert_eq!(few(report(&[(0, Some(1))], &[], 1)), ["b"], "nothing is left of it");
+    }
+
+    #[test]
+    fn a_rare_class_is_told() {
+        let mut train: Vec<_> = (0..=100).map(|level| (0, Some(level))).collect();
+        train.push((1, Some(200)));
+        let report = report(&train, &[], 1);
+        assert_eq!((report.imbalance, report.is_imbalanced(), report.problems()), (Some(101.0), true, 1));
+    }
+
+    #[test]
+    fn every_picture_ticks_once_and_nothing_is_a_report_too() {
+        let ticks = AtomicUsize::new(0);
+        let tick = || _ = ticks.fetch_add(1, Ordering::Relaxed);
+        check(&toy(&[(0, Some(1)), (0, None)]), &toy(&[(1, Some(1))]), 1, tick);
+        assert_eq!(ticks.into_inner(), 3);
+        let report = report(&[], &[], 1);
+        assert_eq!((report.sizes, report.few.len(), report.imbalance), (None, 2, None));
+    }
+}

@@ -1,0 +1,223 @@
+//! A CSV table of pictures: `file,label` or `file,label,part`, with a heading or not.
+//!
+//! Files are relative to the table. Labels are numbers, or names in the order of the alphabet; `classes.txt` beside the
+//! table, with a name a line, gives another order, and names to numbers. A part is `train`, or one of `test`, `val`,
+//! `valid` and `validation`; without parts a fifth of every class is the test.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{Files, Sample, is_picture};
+use super::split::part_of;
+use super::{Dataset, Part, bytes};
+use crate::Error;
+use crate::data::labels;
+
+const FILES: [&str; 6] = ["file", "filename", "file_name", "path", "image", "picture"];
+const LABELS: [&str; 4] = ["label", "class", "category", "target"];
+const PARTS: [&str; 3] = ["part", "split", "set"];
+
+/// Numbers beyond this are no labels.
+const MOST_CLASSES: usize = 100_000;
+
+/// One line of the table.
+struct Row {
+    line: u64,
+    file: String,
+    label: String,
+    part: Option<Part>,
+}
+
+pub fn is_here(path: &Path) -> bool {
+    table(path).is_file()
+}
+
+/// The table in a folder, or the table itself.
+fn table(path: &Path) -> PathBuf {
+    let is_table = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv")) && !path.is_dir();
+    if is_table { path.into() } else { path.join("labels.csv") }
+}
+
+pub fn open(path: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
+    let table = table(path);
+    let folder = table.parent().unwrap_or(Path::new(""));
+    let rows = rows(&table)?;
+    if rows.is_empty() {
+        return Err(Error::file(&table, "no pictures in it"));
+    }
+    let classes = classes(folder, &rows)?;
+    let by_name: HashMap<&str, usize> =
+        classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
+    let mut samples = Vec::with_capacity(rows.len());
+    for row in &rows {
+        // a name first: among names, `7` may be one
+        let name = by_name.get(row.label.as_str()).copied();
+        let label = name.or_else(|| row.label.parse().ok().filter(|class| *class < classes.len()));
+        let label = label.ok_or_else(|| {
+            let reason = format!("line {}: unknown label `{}`, of {} classes", row.line, row.label, classes.len());
+            Error::file(&table, reason)
+        })?;
+        samples.push(Sample { path: folder.join(&row.file), label });
+    }
+    let samples = match rows.iter().find(|row| row.part.is_none()) {
+        None => {
+            let of = |wanted| samples.iter().zip(&rows).filter(move |(_, row)| row.part == Some(wanted));
+            let (train, test) = (of(Part::Train), of(Part::Test));
+            let wanted = train.filter(|_| part.has_train()).chain(test.filter(|_| part.has_test()));
+            wanted.map(|(sample, _)| sample.clone()).collect()
+        }
+        Some(_) if rows.iter().all(|row| row.part.is_none()) => part_of(folder, samples, part),
+        Some(row) => {
+            return Err(Error::file(&table, format!("line {}: no part, where other lines have one", row.line)));
+        }
+    };
+    Ok(Arc::new(Files { classes, samples }))
+}
+
+pub fn has_parts(path: &Path) -> Result<bool, Error> {
+    Ok(rows(&table(path))?.iter().any(|row| row.part.is_some()))
+}
+
+fn rows(table: &Path) -> Result<Vec<Row>, Error> {
+    let text = bytes::text(table)?;
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(text.as_bytes());
+    // file, label, part
+    let mut columns = [Some(0), Some(1), Some(2)];
+    let mut rows = Vec::new();
+    for (number, record) in reader.records().enumerate() {
+        let record = record.map_err(|error| Error::file(table, error))?;
+        if number == 0
+            && let Some(named) = heading(&record)
+        {
+            columns = named;
+            continue;
+        }
+        let line = record.position().map_or(0, csv::Position::line);
+        let wrong = |reason: String| Error::file(table, format!("line {line}: {reason}"));
+        let cell = |column: Option<usize>| column.and_then(|column| record.get(column)).filter(|cell| !cell.is_empty());
+        let (Some(file), Some(label)) = (cell(columns[0]), cell(columns[1])) else {
+            return Err(wrong("not `file,label`".into()));
+        };
+        let part = cell(columns[2]).map(|name| {
+            parse_part(name).ok_or_else(|| wrong(format!("unknown part `{name}`; known: train, test, val, validation")))
+        });
+        rows.push(Row { line, file: file.into(), label: label.into(), part: part.transpose()? });
+    }
+    Ok(rows)
+}
+
+/// Where the first line says that file, label and part are; none if it is no heading.
+fn heading(record: &csv::StringRecord) -> Option<[Option<usize>; 3]> {
+    let column = |names: &[&str]| record.iter().position(|cell| names.contains(&cell.to_lowercase().as_str()));
+    match (column(&FILES), column(&LABELS)) {
+        (Some(file), Some(label)) => Some([Some(file), Some(label), column(&PARTS)]),
+        // other words: the usual order
+        _ if !is_picture(Path::new(record.get(0)?)) => Some([Some(0), Some(1), Some(2)]),
+        _ => None,
+    }
+}
+
+fn parse_part(name: &str) -> Option<Part> {
+    match name.to_lowercase().as_str() {
+        "train" | "training" => Some(Part::Train),
+        "test" | "testing" | "val" | "valid" | "validation" => Some(Part::Test),
+        _ => None,
+    }
+}
+
+fn classes(folder: &Path, rows: &[Row]) -> Result<Vec<String>, Error> {
+    let names = folder.join("classes.txt");
+    if names.is_file() {
+        return Ok(labels::read(&names)?.into_iter().filter(|name| !name.is_empty()).collect());
+    }
+    let numbers: Option<Vec<usize>> = rows.iter().map(|row| row.label.parse().ok()).collect();
+    let most = numbers.and_then(|numbers| numbers.into_iter().max());
+    Ok(match most {
+        // a larger number finds no class, and is told with its line
+        Some(most) => (0..=most.min(MOST_CLASSES - 1)).map(|number| number.to_string()).collect(),
+        None => rows.iter().map(|row| row.label.clone()).collect::<BTreeSet<_>>().into_iter().collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::dataset::tests::names;
+
+    fn opened(text: &str, part: Part) -> Result<(Vec<String>, Vec<String>), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("labels.csv");
+        std::fs::write(&table, text).unwrap();
+        let dataset = open(folder.path(), part).map_err(|error| error.to_string())?;
+        assert_eq!(names(folder.path(), &*dataset), names(folder.path(), &*open(&table, part).unwrap()));
+        Ok((names(folder.path(), &*dataset), dataset.classes().to_vec()))
+    }
+
+    #[test]
+    fn labels_are_numbers_or_names_with_a_heading_or_without() {
+        for heading in ["", "file,label\n", "File, Class\n", "photo,what it is\n", "\u{feff}file,label\n"] {
+            let (names, classes) = opened(&format!("{heading}a.png, 2\nb/c.jpg,0\n\n"), Part::All).unwrap();
+            assert_eq!((names, classes.len()), (vec!["a.png 2".to_string(), "b/c.jpg 0".into()], 3), "{heading}");
+            let (names, classes) = opened(&format!("{heading}a.png,rose\n\"b,c.jpg\",elm"), Part::All).unwrap();
+            assert_eq!(names, ["a.png 1", "b,c.jpg 0"]);
+            assert_eq!(classes, ["elm", "rose"]);
+        }
+    }
+
+    #[test]
+    fn a_number_among_names_is_a_name() {
+        let (names, classes) = opened("a.png,cat\nb.png,1\nc.png,2\n", Part::All).unwrap();
+        assert_eq!(
+            (names, classes),
+            (
+                vec!["a.png 2".to_string(), "b.png 0".into(), "c.png 1".into()],
+                vec!["1".into(), "2".into(), "cat".into()]
+            )
+        );
+    }
+
+    #[test]
+    fn columns_are_found_by_their_names() {
+        let text = "id,label,split,path\n1,x,val,a.png\n2,y,train,b.png\n";
+        assert_eq!(opened(text, Part::Train).unwrap().0, ["b.png 1"]);
+        assert_eq!(opened(text, Part::Test).unwrap().0, ["a.png 0"]);
+        assert_eq!(opened(text, Part::All).unwrap().0, ["b.png 1", "a.png 0"]);
+    }
+
+    #[test]
+    fn without_parts_a_fifth_is_the_test() {
+        let text = (0..10).map(|i| format!("{i}.png,{}", i % 2)).collect::<Vec<_>>().join("\n");
+        assert_eq!(opened(&text, Part::Train).unwrap().0.len(), 8);
+        assert_eq!(opened(&text, Part::Test).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn names_of_classes_come_from_the_file_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("labels.csv"), "a.png,1\nb.png,zoo\n").unwrap();
+        std::fs::write(folder.path().join("classes.txt"), "zoo\nbar\n").unwrap();
+        let dataset = open(folder.path(), Part::All).unwrap();
+        assert_eq!(dataset.classes(), ["zoo", "bar"]);
+        assert_eq!(names(folder.path(), &*dataset), ["a.png 1", "b.png 0"]);
+    }
+
+    #[test]
+    fn a_bad_line_is_named_with_its_reason() {
+        for (text, reason) in [
+            ("a.png,1\nb.png\n", "labels.csv: line 2: not `file,label`"),
+            ("a.png,1,train\nb.png,1,dev\n", "labels.csv: line 2: unknown part `dev`"),
+            ("a.png,1,train\nb.png,1\n", "labels.csv: line 2: no part"),
+            ("a.png,1\nb.png,99999999999\n", "labels.csv: line 2: unknown label `99999999999`"),
+            ("", "labels.csv: no pictures"),
+            ("file,label\n", "labels.csv: no pictures"),
+        ] {
+            let error = opened(text, Part::All).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("labels.csv"), [b'a', 0xff, b',']).unwrap();
+        assert!(open(folder.path(), Part::All).unwrap_err().to_string().contains("labels.csv: not a text"));
+    }
+}

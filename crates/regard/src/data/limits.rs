@@ -1,0 +1,31 @@
+//! What settings must be; errors name the field and its value.
+
+use crate::Error;
+
+/// A number from `least` to `most`; what is not a number is refused too.
+pub(super) fn between(field: &'static str, value: f64, [least, most]: [f64; 2]) -> Result<(), Error> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::config(field, format!("not from {least} to {most}: {value}")))
+}
+
+pub(super) fn probability(field: &'static str, value: f64) -> Result<(), Error> {
+    between(field, value, [0.0, 1.0])
+}
+
+/// A number of at least zero.
+pub(super) fn not_negative(field: &'static str, value: f64) -> Result<(), Error> {
+    if value >= 0.0 && value.is_finite() {
+        return Ok(());
+    }
+    Err(Error::config(field, format!("not a number of at least 0: {value}")))
+}
+
+/// Positive numbers, the lesser first.
+pub(super) fn range(field: &'static str, [least, most]: [f64; 2]) -> Result<(), Error> {
+    if least > 0.0 && least <= most && most.is_finite() {
+        return Ok(());
+    }
+    Err(Error::config(field, format!("not two numbers above 0, the lesser first: [{least}, {most}]")))
+}

@@ -1,0 +1,183 @@
+//! A light card to draw on, measured in pixels of its nominal size.
+
+use plotters::backend::{DrawingBackend, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color as _, FontFamily, FontStyle, FontTransform, IntoTextStyle as _, RGBColor, ShapeStyle};
+
+/// Plotters counts in whole units: a quarter of a pixel keeps curves smooth.
+const UNIT: f64 = 4.0;
+
+/// Height of common text.
+pub const TEXT: f64 = 12.0;
+/// Between the edge of the card and what is on it.
+pub const MARGIN: f64 = 16.0;
+
+pub const CARD: RGBColor = RGBColor(0xff, 0xff, 0xff);
+pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+pub const FADED: RGBColor = RGBColor(0x59, 0x59, 0x59);
+pub const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
+/// Where a value is missing.
+pub const GAP: RGBColor = RGBColor(0xcc, 0xcc, 0xcc);
+
+/// Okabe and Ito's colours without yellow, which a light card swallows.
+pub const COLOURS: [RGBColor; 7] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0x00, 0x00, 0x00),
+];
+
+/// Where a text is, seen from its place.
+#[derive(Clone, Copy, Debug)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a text looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Font {
+    pub size: f64,
+    pub colour: RGBColor,
+    pub anchor: Anchor,
+    pub bold: bool,
+    /// Read from the bottom to the top.
+    pub upwards: bool,
+}
+
+impl Font {
+    pub const fn new(anchor: Anchor) -> Self {
+        Self { size: TEXT, colour: INK, anchor, bold: false, upwards: false }
+    }
+
+    pub const fn size(self, size: f64) -> Self {
+        Self { size, ..self }
+    }
+
+    pub const fn colour(self, colour: RGBColor) -> Self {
+        Self { colour, ..self }
+    }
+
+    pub const fn bold(self) -> Self {
+        Self { bold: true, ..self }
+    }
+
+    pub const fn upwards(self) -> Self {
+        Self { upwards: true, ..self }
+    }
+}
+
+/// The drawing of one figure.
+pub struct Canvas<'a> {
+    svg: SVGBackend<'a>,
+}
+
+/// Draws a card of this many columns and rows with a title; the title is also what a screen reader says.
+pub fn draw([width, height]: [f64; 2], title: &str, paint: impl FnOnce(&mut Canvas)) -> String {
+    let mut text = String::new();
+    let mut canvas = Canvas { svg: SVGBackend::with_string(&mut text, (units(width) as u32, units(height) as u32)) };
+    canvas.rectangle([0.0, 0.0], [width, height], CARD);
+    let heading = Font::new(Anchor::Start).size(15.0).bold();
+    canvas.text([MARGIN, MARGIN + 8.0], &shorten(title, heading.size, width - 2.0 * MARGIN), heading);
+    paint(&mut canvas);
+    canvas.svg.present().expect(IN_MEMORY);
+    drop(canvas);
+    // plotters gives the size in units; here it is in pixels, and shrinks with the page
+    let body = text.split_once('>').map_or("", |(_, body)| body);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         style=\"max-width:100%;height:auto\" role=\"img\" aria-label=\"{}\" stroke-linejoin=\"round\">{body}",
+        units(width),
+        units(height),
+        escaped(title)
+    )
+}
+
+/// A card that says why there is nothing on it.
+pub fn nothing(size: [f64; 2], title: &str) -> String {
+    draw(size, title, |canvas| {
+        let middle = [size[0] / 2.0, size[1] / 2.0];
+        canvas.text(middle, "no data", Font::new(Anchor::Middle).size(15.0).colour(FADED));
+    })
+}
+
+const IN_MEMORY: &str = "a figure in memory can always be written";
+
+impl Canvas<'_> {
+    /// A text whose middle line is at this height.
+    pub fn text(&mut self, at: [f64; 2], text: &str, font: Font) {
+        let anchor = match font.anchor {
+            Anchor::Start => HPos::Left,
+            Anchor::Middle => HPos::Center,
+            Anchor::End => HPos::Right,
+        };
+        // plotters writes a size divided by this
+        let size = font.size * UNIT * 1.24;
+        let weight = if font.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let mut style = (FontFamily::SansSerif, size, weight).into_text_style(&self.svg.get_size());
+        style.color = font.colour.to_backend_color();
+        style.pos = Pos::new(anchor, VPos::Center);
+        if font.upwards {
+            style = style.transform(FontTransform::Rotate270);
+        }
+        self.svg.draw_text(&printable(text), &style, place(at)).expect(IN_MEMORY);
+    }
+
+    pub fn line(&mut self, from: [f64; 2], to: [f64; 2], colour: RGBColor, width: f64) {
+        self.svg.draw_line(place(from), place(to), &stroke(colour, 1.0, width)).expect(IN_MEMORY);
+    }
+
+    pub fn path(&mut self, points: &[[f64; 2]], colour: RGBColor, opacity: f64, width: f64) {
+        let points: Vec<_> = points.iter().copied().map(place).collect();
+        self.svg.draw_path(points, &stroke(colour, opacity, width)).expect(IN_MEMORY);
+    }
+
+    pub fn rectangle(&mut self, from: [f64; 2], to: [f64; 2], colour: RGBColor) {
+        self.svg.draw_rect(place(from), place(to), &colour.filled(), true).expect(IN_MEMORY);
+    }
+
+    pub fn dot(&mut self, at: [f64; 2], radius: f64, colour: RGBColor) {
+        self.svg.draw_circle(place(at), units(radius) as u32, &colour.filled(), true).expect(IN_MEMORY);
+    }
+}
+
+fn stroke(colour: RGBColor, opacity: f64, width: f64) -> ShapeStyle {
+    ShapeStyle { color: colour.mix(opacity), filled: false, stroke_width: units(width) as u32 }
+}
+
+fn units(pixels: f64) -> i32 {
+    (pixels * UNIT).round() as i32
+}
+
+fn place(at: [f64; 2]) -> (i32, i32) {
+    (units(at[0]), units(at[1]))
+}
+
+/// About how wide a text is: fonts differ, this is on the safe side of common ones.
+pub fn width(text: &str, size: f64) -> f64 {
+    0.6 * size * text.chars().count() as f64
+}
+
+/// The text, or its beginning and an ellipsis when there is not enough room.
+pub fn shorten(text: &str, size: f64, room: f64) -> String {
+    if width(text, size) <= room {
+        return text.to_string();
+    }
+    let letters = ((room / (0.6 * size)) as usize).saturating_sub(1).max(1);
+    text.chars().take(letters).chain(['…']).collect()
+}
+
+/// Without characters that XML forbids.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|letter| if letter.is_control() || "\u{fffe}\u{ffff}".contains(letter) { ' ' } else { letter })
+        .collect()
+}
+
+fn escaped(text: &str) -> String {
+    maud::Render::render(&printable(text)).into_string()
+}

@@ -1,0 +1,128 @@
+//! A student that also listens to a teacher (Touvron et al. 2021, "Training data-efficient image transformers").
+
+use burn::tensor::{Int, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::Loss;
+use crate::data::Target;
+use crate::function::{log_softmax, softmax};
+use crate::models::{self, Heads};
+use crate::{Error, Pass};
+
+/// Who teaches, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Distillation {
+    /// A preset.
+    pub teacher: String,
+    /// Its weights, for the same classes: a file or an address.
+    pub weights: String,
+    #[serde(default)]
+    pub kind: DistillationKind,
+    /// The teacher's part of the loss.
+    #[serde(default = "half")]
+    pub share: f64,
+}
+
+const fn half() -> f64 {
+    0.5
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum DistillationKind {
+    /// Cross-entropy with the teacher's best answer.
+    #[default]
+    Hard,
+    /// Divergence from the teacher's distribution, both softened: `{ soft = { temperature = 3.0 } }`.
+    ///
+    /// Summed over classes, times the square of the temperature (Hinton et al. 2015); DeiT's code divides by the
+    /// number of classes as well.
+    Soft { temperature: f64 },
+}
+
+impl Distillation {
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        models::preset(&self.teacher)?;
+        super::recipe::check_share("distillation.share", self.share)?;
+        match self.kind {
+            DistillationKind::Soft { temperature } if !(temperature.is_finite() && temperature > 0.0) => {
+                Err(Error::config("distillation.kind.soft.temperature", format!("{temperature} is not above 0")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The sum over pictures; the distilled head listens to the teacher where there is one.
+    pub fn sum(&self, heads: Heads, teacher: Tensor<2>, targets: &[Target], loss: &Loss) -> Tensor<1> {
+        let Heads { class, distilled } = heads;
+        let student = distilled.unwrap_or_else(|| class.clone());
+        let taught = match self.kind {
+            DistillationKind::Hard => {
+                let best: Tensor<2, Int> = teacher.argmax(1);
+                log_softmax(student).gather(1, best).sum().neg()
+            }
+            DistillationKind::Soft { temperature } => {
+                let wanted = softmax(teacher.clone() / temperature);
+                let certain = (wanted.clone() * log_softmax(teacher / temperature)).sum();
+                let answer = (wanted * log_softmax(student / temperature)).sum();
+                (certain - answer) * (temperature * temperature)
+            }
+        };
+        loss.sum(class, targets) * (1.0 - self.share) + taught * self.share
+    }
+}
+
+/// The teacher's answers, which nothing learns from.
+pub(super) fn ask(teacher: &models::Model, images: Tensor<4>) -> Tensor<2> {
+    teacher.forward(images, &mut Pass::silent())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random;
+
+    fn distillation(kind: DistillationKind, share: f64) -> Distillation {
+        Distillation { teacher: "resnet-nano".into(), weights: "teacher.safetensors".into(), kind, share }
+    }
+
+    fn heads(distilled: bool) -> Heads {
+        Heads { class: random([3, 5], 1), distilled: distilled.then(|| random([3, 5], 2)) }
+    }
+
+    const TARGETS: [Target; 3] = [Target::pure(0), Target::pure(4), Target::pure(2)];
+
+    fn value(tensor: Tensor<1>) -> f32 {
+        tensor.into_scalar::<f32>()
+    }
+
+    #[test]
+    fn the_hard_part_is_the_cross_entropy_with_the_teachers_best_answer() {
+        let teacher = random([3, 5], 3);
+        let best =
+            teacher.clone().argmax(1).into_data().iter::<i64>().map(|c| Target::pure(c as usize)).collect::<Vec<_>>();
+        let loss = Loss::default();
+        let expected =
+            0.5 * value(loss.sum(random([3, 5], 1), &TARGETS)) + 0.5 * value(loss.sum(random([3, 5], 2), &best));
+        let got = distillation(DistillationKind::Hard, 0.5).sum(heads(true), teacher, &TARGETS, &loss);
+        assert!((value(got) - expected).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_student_that_says_what_the_teacher_says_has_no_soft_loss() {
+        let soft = distillation(DistillationKind::Soft { temperature: 3.0 }, 1.0);
+        let same = value(soft.sum(heads(false), random([3, 5], 1), &TARGETS, &Loss::default()));
+        assert!(same.abs() < 1e-5, "{same}");
+        assert!(value(soft.sum(heads(false), random([3, 5], 4), &TARGETS, &Loss::default())) > 0.1);
+    }
+
+    #[test]
+    fn without_a_share_the_teacher_changes_nothing() {
+        let plain = value(Loss::default().sum(random([3, 5], 1), &TARGETS));
+        let none = distillation(DistillationKind::Hard, 0.0);
+        assert_eq!(value(none.sum(heads(true), random([3, 5], 3), &TARGETS, &Loss::default())), plain);
+    }
+}

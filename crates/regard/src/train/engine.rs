@@ -1,0 +1,188 @@
+//! One step of training, and everything that a step changes.
+
+use burn::module::Module as _;
+use burn::tensor::{Device, Tensor};
+use regard_kernels::optimise;
+
+use super::distill::{self, Distillation};
+use super::optimiser::{Place, State};
+use super::parameters::{Group, Layout, collect, named, statistics, values, write};
+use super::{Ranks, Recipe};
+use crate::data::Batch;
+use crate::models::{Heads, Model};
+use crate::weights::Tensors;
+use crate::{Error, Pass, StochasticDepth};
+
+/// The moments of an optimiser in a checkpoint.
+const MOMENTS: [&str; 2] = ["first.", "second."];
+
+/// A model in training.
+#[derive(Debug)]
+pub struct Engine {
+    recipe: Recipe,
+    model: Model,
+    teacher: Option<(Distillation, Model)>,
+    layout: Layout,
+    groups: Vec<Group>,
+    parameters: Vec<f32>,
+    moments: Vec<Vec<f32>>,
+    /// Moving averages of parameters and statistics.
+    averages: Option<[Vec<f32>; 2]>,
+    device: Device,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Mean over the pictures of the step.
+    pub loss: f64,
+    /// Length of the gradient before it was clipped.
+    pub gradient_norm: f64,
+    /// Whether some process wants to stop.
+    pub stop: bool,
+}
+
+impl Engine {
+    /// # Errors
+    /// When the recipe names parts that the model does not have.
+    pub fn new(recipe: &Recipe, model: Model, teacher: Option<Model>, device: &Device) -> Result<Self, Error> {
+        let layout = Layout::of(&model);
+        let groups = recipe.groups.of(&layout.parameters)?;
+        let [parameters, statistics] = values(&model);
+        let mut engine = Self {
+            moments: vec![vec![0.0; parameters.len()]; recipe.optimiser.moments()],
+            averages: (recipe.ema > 0.0).then(|| [parameters.clone(), statistics.clone()]),
+            teacher: recipe.distillation.clone().zip(teacher),
+            device: device.clone().autodiff(),
+            recipe: recipe.clone(),
+            model,
+            layout,
+            groups,
+            parameters,
+        };
+        engine.put(&statistics);
+        Ok(engine)
+    }
+
+    /// Makes the model of the parameters.
+    fn put(&mut self, statistics: &[f32]) {
+        let frozen: Vec<&str> = std::iter::zip(&self.layout.parameters, &self.groups)
+            .filter(|(_, group)| group.rate == 0.0)
+            .map(|(slot, _)| slot.name.as_str())
+            .collect();
+        let values = [self.parameters.as_slice(), statistics];
+        self.model = write(self.model.clone(), values, &|name| !frozen.contains(&name));
+    }
+
+    /// One step on the parts of a batch, which are this process's share of it; `step` counts from zero.
+    ///
+    /// # Errors
+    /// When another process is gone, or the loss is not finite: then nothing has changed.
+    pub fn step(
+        &mut self,
+        step: usize,
+        rate: f64,
+        parts: &[Batch],
+        stop: bool,
+        ranks: &dyn Ranks,
+    ) -> Result<Step, Error> {
+        let pictures = parts.iter().map(Batch::len).sum::<usize>() * ranks.count();
+        let mut sums = vec![0.0; self.parameters.len() + 2];
+        let (gradients, told) = sums.split_at_mut(self.parameters.len());
+        for (part, batch) in parts.iter().enumerate() {
+            let place = (step * parts.len() + part) * ranks.count() + ranks.rank();
+            let loss = self.loss(batch, place) / pictures as f32;
+            told[0] += loss.clone().into_scalar::<f32>();
+            self.layout.add_gradients(&self.model, &loss.backward(), gradients);
+        }
+        told[1] = f32::from(u8::from(stop));
+        ranks.sum(&mut sums)?;
+        let (gradients, told) = sums.split_at_mut(self.parameters.len());
+        let gradient_norm = optimise::squares(gradients).sqrt();
+        let done = Step { loss: f64::from(told[0]), gradient_norm, stop: told[1] > 0.0 };
+        if !done.loss.is_finite() || !gradient_norm.is_finite() {
+            let loss = done.loss;
+            return Err(Error::Diverged { step, rate, loss, gradient_norm, saved: String::new() });
+        }
+        if self.recipe.clip > 0.0 && gradient_norm > self.recipe.clip {
+            // as PyTorch does it
+            let factor = (self.recipe.clip / (gradient_norm + 1e-6)) as f32;
+            gradients.iter_mut().for_each(|gradient| *gradient *= factor);
+        }
+        let place = Place { slots: &self.layout.parameters, groups: &self.groups };
+        let state = State { parameters: &mut self.parameters, gradients, moments: &mut self.moments };
+        self.recipe.optimiser.step(step, rate, &place, state);
+        let statistics = statistics(&self.model);
+        if let Some([parameters, averaged]) = &mut self.averages {
+            optimise::average(parameters, &self.parameters, self.recipe.ema as f32);
+            optimise::average(averaged, &statistics, self.recipe.ema as f32);
+        }
+        self.put(&statistics);
+        Ok(done)
+    }
+
+    /// The sum of the losses of a batch; `place` is one that no other batch of the run has.
+    fn loss(&self, batch: &Batch, place: usize) -> Tensor<1> {
+        let Recipe { stochastic_depth: rate, uniform_depth: uniform, seed, .. } = self.recipe;
+        let mut pass = Pass::training(StochasticDepth { rate, uniform, seed, step: place as u64 });
+        let heads = self.model.forward_heads(batch.tensor(&self.device), &mut pass);
+        if let Some((distillation, teacher)) = &self.teacher {
+            let images = batch.tensor(&self.device.clone().without_autodiff());
+            let answers = Tensor::from_inner(distill::ask(teacher, images));
+            return distillation.sum(heads, answers, &batch.targets, &self.recipe.loss);
+        }
+        let Heads { class, distilled } = heads;
+        let loss = self.recipe.loss.sum(class, &batch.targets);
+        // without a teacher the second head learns the same as the first
+        distilled.map_or(loss.clone(), |head| (loss + self.recipe.loss.sum(head, &batch.targets)) * 0.5)
+    }
+
+    /// The model to test and to keep: that of the averages, if there are any.
+    pub fn model(&self) -> Model {
+        let model = self.model.valid();
+        match &self.averages {
+            Some([parameters, statistics]) => write(model, [parameters, statistics], &|_| false),
+            None => model,
+        }
+    }
+
+    /// Everything that the next step depends on, by name.
+    pub fn tensors(&self) -> Tensors {
+        let statistics = statistics(&self.model);
+        let Layout { parameters: slots, statistics: more } = &self.layout;
+        let mut arrays = vec![("model.", slots, &self.parameters), ("model.", more, &statistics)];
+        arrays.extend(MOMENTS.into_iter().zip(&self.moments).map(|(prefix, values)| (prefix, slots, values)));
+        if let Some([parameters, statistics]) = &self.averages {
+            arrays.extend([("average.", slots, parameters), ("average.", more, statistics)]);
+        }
+        arrays.into_iter().flat_map(|(prefix, slots, values)| named(slots, prefix, values)).collect()
+    }
+
+    /// Takes up where [`tensors`](Self::tensors) were.
+    ///
+    /// # Errors
+    /// When they are those of another model or recipe.
+    pub fn restore(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        let Layout { parameters: slots, statistics: more } = &self.layout;
+        self.parameters = collect(slots, "model.", tensors)?;
+        for (prefix, moments) in MOMENTS.into_iter().zip(&mut self.moments) {
+            *moments = collect(slots, prefix, tensors)?;
+        }
+        if let Some([parameters, statistics]) = &mut self.averages {
+            *parameters = collect(slots, "average.", tensors)?;
+            *statistics = collect(more, "average.", tensors)?;
+        }
+        let statistics = collect(more, "model.", tensors)?;
+        self.put(&statistics);
+        Ok(())
+    }
+
+    /// Number of parameters that learn.
+    pub fn learning(&self) -> usize {
+        let slots = std::iter::zip(&self.layout.parameters, &self.groups);
+        slots.filter(|(_, group)| group.rate > 0.0).map(|(slot, _)| slot.range.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
