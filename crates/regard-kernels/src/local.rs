@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::elementwise::add_all;
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::tile::{self, Groups, Place, TILE};
-use crate::window::{Border, Window};
+use crate::window::{Border, Window, interleave, separate};
 
 /// `query, key [B, A*K, H, W]`, `value [B, A*V, H, W]`, heads outermost in the channels; scores are plain products.
 #[derive(Clone, Copy, Debug)]
@@ -29,55 +29,101 @@ impl Local {
     /// The output `[B, A*V, H, W]`.
     pub fn forward(&self, inputs: Inputs) -> Vec<f32> {
         self.check(inputs);
-        let window = &self.window;
-        let image = self.heads * self.value_width * window.pixels();
-        let mut out = vec![0.0; self.batch * image];
-        out.par_chunks_mut(image).enumerate().for_each(|(index, out)| {
-            let image = Image::new(self, index, inputs);
-            let bands = window.bands(|rows| {
-                let part = rows.len() * window.width;
-                let mut band = vec![0.0; self.heads * self.value_width * part];
-                let mut scratch = Scratch::new(self);
-                for row in rows.clone() {
-                    for (column, count) in window.tiles() {
-                        image.weigh((row, column, count), &mut scratch);
-                        let place = Place::new(window, window.height, row, column);
-                        let values = self.value_groups();
-                        tile::gather(&scratch.weights, &image.value, place, values, window.size, &mut scratch.out);
-                        tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
-                    }
-                }
-                band
-            });
-            bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
+        let Some(beside) = self.side_by_side() else { return self.attend(inputs) };
+        let [query, key, value] = [0, 1, 2].map(|which: usize| interleave(inputs[which], self.batch));
+        separate(&beside.attend([&query, &key, &value, inputs[3], inputs[4]]), self.batch)
+    }
+
+    fn attend(&self, inputs: Inputs) -> Vec<f32> {
+        let mut out = vec![0.0; inputs[2].len()];
+        let head = self.value_width * self.window.pixels();
+        out.par_chunks_mut(head).enumerate().for_each(|(index, out)| {
+            let (head, inputs) = self.head(index, inputs);
+            head.attend_head(inputs, out);
         });
         out
+    }
+
+    /// A head of an image, and what belongs to it: heads do not see each other, and one fits the cache.
+    fn head<'a>(&self, index: usize, inputs: Inputs<'a>) -> (Self, Inputs<'a>) {
+        let pixels = self.window.pixels();
+        let image = |which: usize, width: usize| &inputs[which][index * width * pixels..][..width * pixels];
+        let embedding = |which: usize| {
+            let len = inputs[which].len() / self.heads;
+            &inputs[which][index % self.heads * len..][..len]
+        };
+        let parts =
+            [image(0, self.width), image(1, self.width), image(2, self.value_width), embedding(3), embedding(4)];
+        (Self { batch: 1, heads: 1, ..*self }, parts)
+    }
+
+    fn attend_head(&self, inputs: Inputs, out: &mut [f32]) {
+        let window = &self.window;
+        let image = Image::new(self, inputs);
+        let bands = window.bands(|rows| {
+            let part = rows.len() * window.width;
+            let mut band = vec![0.0; self.value_width * part];
+            let mut scratch = Scratch::new(self);
+            for row in rows.clone() {
+                for (column, count) in window.tiles() {
+                    image.weigh((row, column, count), &mut scratch);
+                    let place = Place::new(window, window.height, row, column);
+                    let values = self.value_groups();
+                    tile::gather(&scratch.weights, &image.value, place, values, window.size, &mut scratch.out);
+                    tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
+                }
+            }
+            band
+        });
+        bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
     }
 
     /// One gradient for each input.
     pub fn backward(&self, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
         self.check(inputs);
-        let images: Vec<[Vec<f32>; 5]> =
-            (0..self.batch).into_par_iter().map(|index| self.backward_image(index, inputs, grad)).collect();
+        let Some(beside) = self.side_by_side() else { return self.attend_backward(inputs, grad) };
+        let [query, key, value, grad] =
+            [inputs[0], inputs[1], inputs[2], grad].map(|images| interleave(images, self.batch));
+        let [query, key, value, rows, columns] =
+            beside.attend_backward([&query, &key, &value, inputs[3], inputs[4]], &grad);
+        let [query, key, value] = [query, key, value].map(|images| separate(&images, self.batch));
+        [query, key, value, rows, columns]
+    }
+
+    /// The same on narrow images laid side by side.
+    fn side_by_side(&self) -> Option<Self> {
+        let window = self.window.side_by_side(self.batch)?;
+        Some(Self { batch: self.batch / TILE, window, ..*self })
+    }
+
+    fn attend_backward(&self, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
+        let part = self.value_width * self.window.pixels();
+        let heads: Vec<[Vec<f32>; 5]> = grad
+            .par_chunks(part)
+            .enumerate()
+            .map(|(index, grad)| {
+                let (head, inputs) = self.head(index, inputs);
+                head.backward_head(inputs, grad)
+            })
+            .collect();
         let mut grads = inputs.map(|input| Vec::with_capacity(input.len()));
-        for [query, key, value, rows, columns] in images {
+        grads[3..].iter_mut().zip(&inputs[3..]).for_each(|(whole, input)| whole.resize(input.len(), 0.0));
+        for (index, [query, key, value, rows, columns]) in heads.into_iter().enumerate() {
             for (whole, part) in grads.iter_mut().zip([query, key, value]) {
                 whole.extend(part);
             }
             // embeddings are shared by the images
             for (whole, part) in grads[3..].iter_mut().zip([rows, columns]) {
-                whole.resize(part.len(), 0.0);
-                add_all(whole, [part]);
+                add_all(&mut whole[index % self.heads * part.len()..], [part]);
             }
         }
         grads
     }
 
-    fn backward_image(&self, index: usize, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
+    fn backward_head(&self, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
         let window = &self.window;
-        let image = Image::new(self, index, inputs);
-        let channels = [self.heads * self.width, self.heads * self.value_width];
-        let grad = &grad[index * channels[1] * window.pixels()..][..channels[1] * window.pixels()];
+        let image = Image::new(self, inputs);
+        let channels = [self.width, self.value_width];
         let bands = window.bands(|rows| {
             let part = rows.len() * window.width;
             let mut query = vec![0.0; channels[0] * part];
@@ -205,7 +251,7 @@ impl Local {
     }
 }
 
-/// One image with its padded planes.
+/// One head of an image with its padded planes.
 struct Image<'a> {
     local: &'a Local,
     inputs: Inputs<'a>,
@@ -216,18 +262,14 @@ struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    fn new(local: &'a Local, index: usize, inputs: Inputs<'a>) -> Self {
+    fn new(local: &'a Local, inputs: Inputs<'a>) -> Self {
         let window = &local.window;
-        let part = |which: usize, channels: usize| {
-            &inputs[which][index * channels * window.pixels()..][..channels * window.pixels()]
-        };
-        let (width, value_width) = (local.heads * local.width, local.heads * local.value_width);
         Self {
             local,
             inputs,
-            query: part(0, width),
-            key: window.pad(part(1, width), Border::Zero),
-            value: window.pad(part(2, value_width), Border::Zero),
+            query: inputs[0],
+            key: window.pad(inputs[1], Border::Zero),
+            value: window.pad(inputs[2], Border::Zero),
             inside: window.inside(),
         }
     }
@@ -288,7 +330,7 @@ mod tests {
     #[test]
     fn every_window_and_path_equals_the_definition_and_its_differences() {
         for size in 1..=11 {
-            let window = Window { height: 5, width: if size == 7 { 19 } else { 6 }, size };
+            let window = Window::new(5, if size == 7 { 19 } else { 6 }, size);
             let case = Local { batch: 2, heads: 2, width: 4, value_width: 3, window, relative: size % 3 != 0 };
             let inputs = inputs(&case);
             let slices = inputs.each_ref().map(Vec::as_slice);
@@ -307,8 +349,21 @@ mod tests {
     }
 
     #[test]
+    fn narrow_images_in_large_batches_equal_each_by_itself() {
+        let case =
+            Local { batch: 32, heads: 2, width: 4, value_width: 3, window: Window::new(5, 7, 3), relative: true };
+        let inputs = inputs(&case);
+        let slices = inputs.each_ref().map(Vec::as_slice);
+        assert_close(&case.forward(slices), &wide(&case.attend(slices)), 1e-6);
+        let seed = noise(inputs[2].len(), 6);
+        for (grad, expected) in case.backward(slices, &seed).iter().zip(case.attend_backward(slices, &seed)) {
+            assert_close(grad, &wide(&expected), 1e-4);
+        }
+    }
+
+    #[test]
     fn one_thread_and_two_give_the_same_bytes() {
-        let window = Window { height: 21, width: 18, size: 5 };
+        let window = Window::new(21, 18, 5);
         let case = Local { batch: 2, heads: 3, width: 4, value_width: 4, window, relative: true };
         let inputs = inputs(&case);
         let slices = inputs.each_ref().map(Vec::as_slice);

@@ -3,12 +3,14 @@
 mod channels;
 mod check;
 mod dot;
+mod linear;
 mod rows;
 mod windows;
 
 pub use channels::{batch_moments, batch_norm};
 pub use check::{assert_close, assert_differences, assert_same_on_threads, noise, wide};
 pub use dot::{Masks, attention};
+pub use linear::{convolution, linear};
 pub use rows::{bias_gelu, gelu, layer_norm, log_softmax, log_softmax_backward, softmax, softmax_backward};
 
 pub use windows::{local, pairwise, patch_aggregate, patch_relate};

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::gamma::{Collector, Moments, Norm, valid};
 use crate::product::{Matrix, Size, multiply};
 use crate::tile::{self, Groups, Place, TILE};
-use crate::window::{Border, Window};
+use crate::window::{Border, Window, interleave, separate};
 
 /// How a pair of feature vectors becomes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,12 @@ impl Pairwise {
     #[must_use]
     pub fn moments(&self, inputs: Inputs) -> [Moments; 2] {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else { return self.both_moments(inputs) };
+        let images = self.interleaved(inputs);
+        beside.both_moments(images.refer(inputs))
+    }
+
+    fn both_moments(&self, inputs: Inputs) -> [Moments; 2] {
         let first = self.sweep_moments(inputs, None);
         let second = self.sweep_moments(inputs, Some(&first));
         [first, second]
@@ -122,6 +128,25 @@ impl Pairwise {
     #[must_use]
     pub fn forward(&self, inputs: Inputs, moments: &[Moments; 2]) -> Vec<f32> {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else { return self.attend(inputs, moments) };
+        let images = self.interleaved(inputs);
+        separate(&beside.attend(images.refer(inputs), moments), self.batch)
+    }
+
+    /// The same on narrow images laid side by side.
+    fn side_by_side(&self) -> Option<Self> {
+        let window = self.window.side_by_side(self.batch)?;
+        Some(Self { batch: self.batch / TILE, window, ..*self })
+    }
+
+    fn interleaved(&self, [phi, psi, beta, position, _]: Inputs) -> Interleaved {
+        let [phi, psi, beta] = [phi, psi, beta].map(|images| interleave(images, self.batch));
+        // sixteen images share their coordinates
+        let position = position.iter().flat_map(|place| [*place; TILE]).collect();
+        Interleaved([phi, psi, beta, position])
+    }
+
+    fn attend(&self, inputs: Inputs, moments: &[Moments; 2]) -> Vec<f32> {
         let window = &self.window;
         let gamma = Gamma::new(self, inputs[4], moments);
         let image = self.values * window.pixels();
@@ -201,6 +226,17 @@ impl Pairwise {
             self.weights,
             self.values
         );
+    }
+}
+
+/// phi, psi, beta and position of images that lie side by side.
+struct Interleaved([Vec<f32>; 4]);
+
+impl Interleaved {
+    /// The same inputs, but for the images.
+    fn refer<'a>(&'a self, inputs: Inputs<'a>) -> Inputs<'a> {
+        let [phi, psi, beta, position] = &self.0;
+        [phi, psi, beta, position, inputs[4]]
     }
 }
 

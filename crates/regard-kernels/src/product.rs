@@ -199,13 +199,31 @@ pub(crate) fn transpose(x: &[f32], columns: usize, stride: usize) -> Vec<f32> {
 
 /// The same into a buffer; what lies after `rows` stays as it is.
 pub(crate) fn transpose_into(x: &[f32], columns: usize, stride: usize, out: &mut [f32]) {
+    turn([x.len() / columns, columns], (x, columns), (out, stride));
+}
+
+/// The transpose of `[rows, columns]`, both sides in rows of the given strides.
+pub(crate) fn turn([rows, columns]: [usize; 2], (x, from): (&[f32], usize), (out, to): (&mut [f32], usize)) {
     const SIDE: usize = 16;
-    let rows = x.len() / columns;
     for i0 in (0..rows).step_by(SIDE) {
         for j0 in (0..columns).step_by(SIDE) {
-            for j in j0..columns.min(j0 + SIDE) {
-                for i in i0..rows.min(i0 + SIDE) {
-                    out[j * stride + i] = x[i * columns + j];
+            if i0 + SIDE <= rows && j0 + SIDE <= columns {
+                // by way of a block of known size, whose loops the compiler unrolls without checks
+                let mut block = [[0.0; SIDE]; SIDE];
+                for i in 0..SIDE {
+                    let row = &x[(i0 + i) * from + j0..][..SIDE];
+                    for j in 0..SIDE {
+                        block[j][i] = row[j];
+                    }
+                }
+                for (j, block) in block.iter().enumerate() {
+                    out[(j0 + j) * to + i0..][..SIDE].copy_from_slice(block);
+                }
+            } else {
+                for j in j0..columns.min(j0 + SIDE) {
+                    for i in i0..rows.min(i0 + SIDE) {
+                        out[j * to + i] = x[i * from + j];
+                    }
                 }
             }
         }
@@ -215,6 +233,20 @@ pub(crate) fn transpose_into(x: &[f32], columns: usize, stride: usize, out: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turning_swaps_rows_and_columns() {
+        for [rows, columns] in [[1, 1], [16, 16], [5, 40], [33, 17]] {
+            let x = noise(rows * (columns + 2), 1);
+            let mut out = vec![0.0; columns * (rows + 3)];
+            turn([rows, columns], (&x, columns + 2), (&mut out, rows + 3));
+            for i in 0..rows {
+                for j in 0..columns {
+                    assert_eq!(out[j * (rows + 3) + i], x[i * (columns + 2) + j]);
+                }
+            }
+        }
+    }
     use crate::naive::{assert_close, noise};
     use crate::simd::{Path, with_path};
 

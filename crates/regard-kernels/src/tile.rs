@@ -15,19 +15,21 @@ pub(crate) const TILE: usize = 16;
 pub(crate) struct Place {
     pub plane: usize,
     pub stride: usize,
+    /// Elements from a pixel to its right neighbour.
+    step: usize,
     pub row: usize,
-    pub column: usize,
+    column: usize,
 }
 
 impl Place {
     /// The tile at (row, column) of planes that hold `rows` of the image.
     pub fn new(window: &Window, rows: usize, row: usize, column: usize) -> Self {
-        Self { plane: window.plane(rows), stride: window.stride(), row, column }
+        Self { plane: window.plane(rows), stride: window.stride(), step: window.step(), row, column }
     }
 
     /// The same tile seen through an offset of the window.
     pub fn shifted(self, rows: usize, columns: usize) -> Self {
-        Self { row: self.row + rows, column: self.column + columns, ..self }
+        Self { row: self.row + rows, column: self.column + columns * self.step, ..self }
     }
 
     #[inline(always)]
@@ -38,7 +40,7 @@ impl Place {
     /// Panics unless windows of `size` of `channels` planes lie inside `len` elements.
     #[inline(always)]
     fn check(&self, channels: usize, size: usize, len: usize) {
-        let last = self.start(channels - 1) + (size - 1) * (self.stride + 1) + TILE;
+        let last = self.start(channels - 1) + (size - 1) * (self.stride + self.step) + TILE;
         assert!(channels > 0 && last <= len, "a window ends at {last}, the planes at {len}");
     }
 }
@@ -139,7 +141,7 @@ fn dots_sized<V: Vector, const S: usize>(tile: &[f32], planes: &[f32], place: Pl
                         let left = V::load(tile.as_ptr().add(channel * TILE + lane));
                         let right = planes.as_ptr().add(place.start(channel) + row * place.stride + lane);
                         for (column, sum) in sums.iter_mut().enumerate() {
-                            *sum = left.fma(V::load(right.add(column)), *sum);
+                            *sum = left.fma(V::load(right.add(column * place.step)), *sum);
                         }
                     }
                 }
@@ -195,7 +197,7 @@ fn gather_some<V: Vector, const C: usize>(
                     let weight = V::load(weights.as_ptr().add(((group * size + row) * size + column) * TILE + lane));
                     for (index, sum) in sums.iter_mut().enumerate() {
                         let channel = groups.channel(group, first + index);
-                        let at = place.start(channel) + row * place.stride + column + lane;
+                        let at = place.start(channel) + row * place.stride + column * place.step + lane;
                         *sum = weight.fma(V::load(planes.as_ptr().add(at)), *sum);
                     }
                 }
@@ -234,7 +236,7 @@ fn scatter_body<V: Vector>(
                             V::load(weights.as_ptr().add(((group * size + row) * size + column) * TILE + lane));
                         for index in 0..groups.size {
                             let channel = groups.channel(group, index);
-                            let at = place.start(channel) + row * place.stride + column + lane;
+                            let at = place.start(channel) + row * place.stride + column * place.step + lane;
                             let to = planes.as_mut_ptr().add(at);
                             weight.fma(V::load(tile.as_ptr().add(channel * TILE + lane)), V::load(to)).store(to);
                         }
@@ -320,7 +322,7 @@ fn pair_body<V: Vector>(pairing: Pairing, tile: &[f32], planes: &[f32], place: P
             for row in 0..size {
                 let start = place.start(channel) + row * place.stride + lane;
                 for column in 0..size {
-                    let second = V::get(planes, start + column);
+                    let second = V::get(planes, start + column * place.step);
                     let value = match pairing {
                         Pairing::Add => first.add(second),
                         Pairing::Subtract => first.sub(second),

@@ -1,15 +1,20 @@
 //! Windows over images: padding, its adjoint, and how an image is cut into tasks.
 //!
 //! Planes are padded once (never unfolded k*k times) so that a window is a plain shift of memory, and
-//! rows are lengthened so that a vector may run over the right edge into zeros.
+//! rows are lengthened so that a vector may run over the right edge into zeros. Narrow images would leave most lanes
+//! of a tile empty, so sixteen of them are laid side by side, pixel by pixel: a tile is then one pixel of each.
 
 use rayon::prelude::*;
 use std::ops::Range;
 
+use crate::product::transpose_into;
 use crate::tile::TILE;
 
-/// Rows of one task. Fixed, so that sums are ordered the same whatever the number of threads.
-const BAND: usize = 8;
+/// Rows of one task, of one image and of sixteen. Fixed, so that sums are ordered the same whatever the number of
+/// threads.
+const BANDS: [usize; 2] = [8, 4];
+/// The widest image that is laid beside others: from here on it fills its own tiles well enough.
+const NARROW: usize = 14;
 
 /// What lies beyond the edge of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +29,40 @@ pub enum Border {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub height: usize,
+    /// Elements of a row: its pixels times `step`.
     pub width: usize,
     pub size: usize,
+    /// Elements from a pixel to its right neighbour: one, or sixteen when as many images lie side by side.
+    step: usize,
 }
 
 impl Window {
     /// The widest window that the kernels are compiled for.
     pub const LARGEST: usize = 11;
 
-    /// Pixels of the image.
+    /// Windows of `size x size` on an image.
+    #[must_use]
+    pub const fn new(height: usize, width: usize, size: usize) -> Self {
+        Self { height, width, size, step: 1 }
+    }
+
+    /// Windows of `size x size` on sixteen images side by side.
+    #[must_use]
+    pub const fn beside(height: usize, width: usize, size: usize) -> Self {
+        Self { height, width: width * TILE, size, step: TILE }
+    }
+
+    /// The same window on sixteen images side by side, if that fills tiles better and they divide the batch.
+    pub(crate) fn side_by_side(&self, batch: usize) -> Option<Self> {
+        let pays = self.step == 1 && self.width <= NARROW && batch > 0 && batch.is_multiple_of(TILE);
+        pays.then_some(Self::beside(self.height, self.width, self.size))
+    }
+
+    pub(crate) fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Elements of a plane.
     #[must_use]
     pub fn pixels(&self) -> usize {
         self.height * self.width
@@ -50,7 +80,7 @@ impl Window {
 
     /// Length of a padded row.
     pub(crate) fn stride(&self) -> usize {
-        self.width.next_multiple_of(TILE) + self.size - 1
+        self.width.next_multiple_of(TILE) + (self.size - 1) * self.step
     }
 
     /// Elements of one padded plane that holds `rows` of the image.
@@ -63,12 +93,12 @@ impl Window {
         assert!((1..=Self::LARGEST).contains(&self.size), "window is {}, needs 1 to {}", self.size, Self::LARGEST);
         if border == Border::Reflect {
             let reach = self.size / 2;
+            let columns = self.width / self.step;
             assert!(
-                reach < self.height && reach < self.width,
-                "a window of {} reflects {reach} pixels, the image is {} x {}",
+                reach < self.height && reach < columns,
+                "a window of {} reflects {reach} pixels, the image is {} x {columns}",
                 self.size,
                 self.height,
-                self.width
             );
         }
     }
@@ -76,16 +106,18 @@ impl Window {
     /// `[C, H, W] -> [C, H + k - 1, stride]`
     pub(crate) fn pad(&self, x: &[f32], border: Border) -> Vec<f32> {
         let channels = x.len() / self.pixels();
-        let (stride, before) = (self.stride(), self.before());
+        let (stride, before, step) = (self.stride(), self.before(), self.step);
+        let columns = self.width / step;
         let mut padded = vec![0.0; channels * self.plane(self.height)];
         for (plane, x) in padded.chunks_exact_mut(self.plane(self.height)).zip(x.chunks_exact(self.pixels())) {
             for (row, padded) in plane.chunks_exact_mut(stride).enumerate() {
                 let Some(row) = source(row, before, self.height, border) else { continue };
                 let x = &x[row * self.width..][..self.width];
-                padded[before..before + self.width].copy_from_slice(x);
+                padded[before * step..][..self.width].copy_from_slice(x);
                 if border == Border::Reflect {
-                    for column in (0..before).chain(before + self.width..self.width + self.size - 1) {
-                        padded[column] = x[mirror(column, before, self.width)];
+                    for column in (0..before).chain(before + columns..columns + self.size - 1) {
+                        let from = mirror(column, before, columns);
+                        padded[column * step..][..step].copy_from_slice(&x[from * step..][..step]);
                     }
                 }
             }
@@ -96,15 +128,16 @@ impl Window {
     /// The adjoint of [`pad`](Self::pad): what went into the border comes back to where it was copied from.
     pub(crate) fn fold(&self, padded: &[f32], border: Border) -> Vec<f32> {
         let channels = padded.len() / self.plane(self.height);
-        let (stride, before) = (self.stride(), self.before());
+        let (stride, before, step) = (self.stride(), self.before(), self.step);
+        let columns = self.width / step;
         let mut x = vec![0.0; channels * self.pixels()];
         for (plane, x) in padded.chunks_exact(self.plane(self.height)).zip(x.chunks_exact_mut(self.pixels())) {
             for (row, padded) in plane.chunks_exact(stride).enumerate() {
                 let Some(row) = source(row, before, self.height, border) else { continue };
                 let x = &mut x[row * self.width..][..self.width];
-                for (column, &value) in padded[..self.width + self.size - 1].iter().enumerate() {
-                    if let Some(column) = source(column, before, self.width, border) {
-                        x[column] += value;
+                for (column, values) in padded.chunks_exact(step).take(columns + self.size - 1).enumerate() {
+                    if let Some(column) = source(column, before, columns, border) {
+                        x[column * step..][..step].iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
                     }
                 }
             }
@@ -119,11 +152,13 @@ impl Window {
 
     /// Runs `work` on bands of rows, in parallel, results in order.
     pub(crate) fn bands<T: Send>(&self, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<(Range<usize>, T)> {
-        let count = self.height.div_ceil(BAND);
+        let [single, several] = BANDS;
+        let rows = if self.step == 1 { single } else { several };
+        let count = self.height.div_ceil(rows);
         (0..count)
             .into_par_iter()
             .map(|band| {
-                let rows = band * BAND..((band + 1) * BAND).min(self.height);
+                let rows = band * rows..((band + 1) * rows).min(self.height);
                 (rows.clone(), work(rows))
             })
             .collect()
@@ -154,6 +189,23 @@ impl Window {
     }
 }
 
+/// Lays every sixteen images side by side: `[B, ..] -> [B/16, .., 16]`.
+pub(crate) fn interleave(x: &[f32], batch: usize) -> Vec<f32> {
+    turn(x, batch, |x, out| transpose_into(x, x.len() / TILE, TILE, out))
+}
+
+/// The inverse of [`interleave`].
+pub(crate) fn separate(x: &[f32], batch: usize) -> Vec<f32> {
+    turn(x, batch, |x, out| transpose_into(x, TILE, x.len() / TILE, out))
+}
+
+fn turn(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut [f32]) + Sync) -> Vec<f32> {
+    let len = (x.len() / batch * TILE).max(1);
+    let mut out = vec![0.0; x.len()];
+    out.par_chunks_mut(len).zip(x.par_chunks(len)).for_each(|(out, x)| group(x, out));
+    out
+}
+
 /// Where a padded index comes from; none for a zero border.
 fn source(padded: usize, before: usize, size: usize, border: Border) -> Option<usize> {
     match border {
@@ -177,9 +229,9 @@ mod tests {
 
     #[test]
     fn reflection_does_not_repeat_the_edge() {
-        let window = Window { height: 1, width: 4, size: 1 };
+        let window = Window::new(1, 4, 1);
         assert_eq!(window.pad(&[1.0, 2.0, 3.0, 4.0], Border::Reflect)[..4], [1.0, 2.0, 3.0, 4.0]);
-        let window = Window { height: 3, width: 3, size: 5 };
+        let window = Window::new(3, 3, 5);
         let x: Vec<f32> = (1..=9u8).map(f32::from).collect();
         let padded = window.pad(&x, Border::Reflect);
         assert_eq!(padded[..7], [9.0, 8.0, 7.0, 8.0, 9.0, 8.0, 7.0]);
@@ -187,18 +239,37 @@ mod tests {
     }
 
     #[test]
+    fn images_side_by_side_are_padded_each_by_itself() {
+        let (alone, beside) = (Window::new(4, 5, 3), Window::new(4, 5, 3).side_by_side(32).unwrap());
+        let x = noise(32 * 2 * 20, 1);
+        let padded = beside.pad(&interleave(&x, 32)[16 * 2 * 20..], Border::Reflect);
+        for image in 0..16 {
+            let one = alone.pad(&x[(16 + image) * 2 * 20..][..2 * 20], Border::Reflect);
+            for plane_row in 0..2 * 6 {
+                for column in 0..7 {
+                    let beside = padded[plane_row * beside.stride() + column * 16 + image];
+                    assert_eq!(one[plane_row * alone.stride() + column], beside);
+                }
+            }
+        }
+        assert_eq!(separate(&interleave(&x, 32), 32), x);
+        assert_eq!([Window::new(4, 5, 3).side_by_side(33), Window::new(4, 15, 3).side_by_side(32)], [None, None]);
+    }
+
+    #[test]
     fn folding_is_the_adjoint_of_padding() {
         for (size, border) in [(3, Border::Reflect), (7, Border::Reflect), (4, Border::Zero), (7, Border::Zero)] {
-            let window = Window { height: 6, width: 9, size };
-            let x = noise(2 * window.pixels(), 1);
-            let padded = window.pad(&x, border);
-            // beyond the padding lies only room for vectors to run over
-            let mut y = noise(padded.len(), 2);
-            for row in y.chunks_exact_mut(window.stride()) {
-                row[window.width + size - 1..].fill(0.0);
+            for window in [Window::new(6, 9, size), Window::new(6, 9, size).side_by_side(TILE).unwrap()] {
+                let x = noise(2 * window.pixels(), 1);
+                let padded = window.pad(&x, border);
+                // beyond the padding lies only room for vectors to run over
+                let mut y = noise(padded.len(), 2);
+                for row in y.chunks_exact_mut(window.stride()) {
+                    row[window.width + (size - 1) * window.step..].fill(0.0);
+                }
+                let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+                assert!((dot(&padded, &y) - dot(&x, &window.fold(&y, border))).abs() < 1e-5);
             }
-            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
-            assert!((dot(&padded, &y) - dot(&x, &window.fold(&y, border))).abs() < 1e-5);
         }
     }
 }

@@ -10,6 +10,13 @@ pub fn cpu() -> Device {
     Device::flex()
 }
 
+/// Keeps freed memory for later tensors on the CPU, for the whole process: training steps become faster, up to a third.
+///
+/// For programs to call once at their start.
+pub fn keep_memory() {
+    regard_kernels::memory::keep();
+}
+
 /// The device that a user names: `cpu`, `wgpu` or `cuda`.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Row-wise functions of every transformer, fused on the CPU and plain Burn elsewhere.
 
 use burn::tensor::{Tensor, activation};
+use regard_kernels::linear::{Linear, Wanted};
 use regard_kernels::{gelu as gelu_kernels, layer_norm as norm_kernels, softmax as softmax_kernels};
 
 use crate::fused::{self, Kept, Kernel};
@@ -40,6 +41,36 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     let centred = x.clone() - x.mean_dim(D - 1);
     let variance = (centred.clone() * centred.clone()).mean_dim(D - 1);
     centred / variance.add_scalar(epsilon).sqrt() * weight.unsqueeze() + bias.unsqueeze()
+}
+
+/// `x W^T + b` along the last axis: `[.., in], [out, in], [out] -> [.., out]`.
+///
+/// # Panics
+/// When the last axis has another width than the weight, or the bias another than its outputs; both are named.
+pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let mut shape = x.dims();
+    let ([outputs, inputs], width) = (weight.dims(), shape[D - 1]);
+    assert!(width == inputs, "linear: input has width {width}, weight has width {inputs}");
+    if let Some(bias) = &bias {
+        let len = bias.dims()[0];
+        assert!(len == outputs, "linear: bias has width {len}, weight has {outputs} outputs");
+    }
+    shape[D - 1] = outputs;
+    if fused::runs_on(&x) {
+        let kernel = Linear { inputs, outputs };
+        return match bias {
+            Some(bias) => {
+                fused::apply(kernel, [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()], shape)
+            }
+            None => fused::apply(kernel, [x.into_dispatch(), weight.into_dispatch()], shape),
+        };
+    }
+    let rows = shape[..D - 1].iter().product::<usize>();
+    let out = x.reshape([rows, inputs]).matmul(weight.transpose()).reshape(shape);
+    match bias {
+        Some(bias) => out + bias.unsqueeze(),
+        None => out,
+    }
 }
 
 /// The exact GELU.
@@ -104,6 +135,27 @@ impl Kernel<3> for LayerNorm {
     }
 }
 
+impl Kernel<2> for Linear {
+    fn forward(&self, [x, weight]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
+        (Linear::forward(self, x, weight, &[]), Vec::new())
+    }
+    fn backward(&self, [x, weight]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
+        let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] };
+        let [input, weight, _] = Linear::backward(self, x, weight, grad, wanted);
+        [input, weight]
+    }
+}
+
+impl Kernel<3> for Linear {
+    fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        (Linear::forward(self, x, weight, bias), Vec::new())
+    }
+    fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
+        Linear::backward(self, x, weight, grad, wanted)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Gelu;
 
@@ -142,6 +194,11 @@ mod tests {
             &activation::gelu(x.clone() + bias.clone().unsqueeze()),
             2e-6,
         );
+        let weight = random([7, 21], 3);
+        let product = x.clone().reshape([12, 21]).matmul(weight.clone().transpose()).reshape([3, 4, 7]);
+        assert_close(&linear(x.clone(), weight.clone(), None), &product, 1e-5);
+        let bias = random([7], 4);
+        assert_close(&linear(x.clone(), weight, Some(bias.clone())), &(product + bias.unsqueeze()), 1e-5);
         let norm = burn::nn::LayerNormConfig::new(21).init(&crate::device::cpu());
         let ours = layer_norm(x.clone(), norm.gamma.val(), norm.beta.clone().unwrap().val(), 1e-5);
         assert_close(&ours, &norm.forward(x), 1e-5);
@@ -161,6 +218,13 @@ mod tests {
         assert_gradients_are_differences(std::slice::from_ref(&x), |p| gelu(p[0].clone().reshape([2, 3, 5])));
         let with_bias = [x.clone(), ("bias", noise(5, 2))];
         assert_gradients_are_differences(&with_bias, |p| bias_gelu(p[0].clone().reshape([2, 3, 5]), p[1].clone()));
+        let map = [x.clone(), ("weight", noise(4 * 5, 2)), ("bias", noise(4, 3))];
+        for biased in [true, false] {
+            assert_gradients_are_differences(&map[..if biased { 3 } else { 2 }], |p| {
+                let bias = biased.then(|| p[2].clone());
+                linear(p[0].clone().reshape([2, 3, 5]), p[1].clone().reshape([4, 5]), bias)
+            });
+        }
         assert_gradients_are_differences(&[x, ("weight", noise(5, 2)), ("bias", noise(5, 3))], |p| {
             layer_norm(p[0].clone().reshape([2, 3, 5]), p[1].clone(), p[2].clone(), 0.1)
         });

@@ -36,6 +36,8 @@ pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
 pub(crate) struct Kept<'a> {
     pub out: &'a [f32],
     pub extra: &'a [f32],
+    /// Which inputs a gradient is asked of; the others may be left empty.
+    pub wanted: &'a [bool],
 }
 
 /// Whether the kernels can take this tensor: f32 on the CPU device.
@@ -102,7 +104,8 @@ impl<const N: usize, K: Kernel<N>> Backward<Flex, N> for Step<K> {
     fn backward(self, ops: Ops<State<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let grad = contiguous(grads.consume::<Flex>(&ops.node));
         let State { inputs, out, extra } = ops.state;
-        let kept = Kept { out: out.as_ref().map_or(&[], slice), extra: &extra };
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        let kept = Kept { out: out.as_ref().map_or(&[], slice), extra: &extra, wanted: &wanted };
         let input_grads = self.kernel.backward(inputs.each_ref().map(slice), kept, slice(&grad));
         for ((node, input), grad) in ops.parents.into_iter().zip(&inputs).zip(input_grads) {
             if let Some(node) = node {

@@ -15,6 +15,7 @@
 pub mod analyse;
 pub mod attention;
 pub mod batch_norm;
+pub mod convolution;
 pub mod cost;
 pub mod data;
 pub mod device;

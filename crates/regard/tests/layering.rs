@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const STAGES: &[(&str, usize)] = &[
     ("pass", 0),
     ("function", 0),
+    ("convolution", 0),
     ("fused", 0),
     ("batch_norm", 0),
     ("device", 0),

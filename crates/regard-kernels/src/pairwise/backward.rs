@@ -11,7 +11,7 @@ use crate::elementwise::add_all;
 use crate::gamma::{Moments, NormGrads, Statistics, add_row_sums, valid};
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::tile::{self, Groups, Place, TILE};
-use crate::window::Border;
+use crate::window::{Border, interleave, separate};
 
 impl Pairwise {
     /// One gradient for each input. `statistics` says whether the moments were the batch's own.
@@ -24,6 +24,25 @@ impl Pairwise {
         grad: &[f32],
     ) -> [Vec<f32>; 5] {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else {
+            return self.attend_backward(inputs, moments, statistics, grad);
+        };
+        let images = self.interleaved(inputs);
+        let grad = interleave(grad, self.batch);
+        let [phi, psi, beta, position, gamma] =
+            beside.attend_backward(images.refer(inputs), moments, statistics, &grad);
+        let [phi, psi, beta] = [phi, psi, beta].map(|images| separate(&images, self.batch));
+        let position = position.chunks_exact(TILE).map(|place| place.iter().sum()).collect();
+        [phi, psi, beta, position, gamma]
+    }
+
+    pub(super) fn attend_backward(
+        &self,
+        inputs: Inputs,
+        moments: &[Moments; 2],
+        statistics: Statistics,
+        grad: &[f32],
+    ) -> [Vec<f32>; 5] {
         let gamma = Gamma::new(self, inputs[4], moments);
         let sweep =
             |wanted: Wanted, means: [Option<&NormGrads>; 2]| self.sweep_grads(inputs, &gamma, grad, wanted, means);

@@ -7,7 +7,7 @@ const RELATIONS: [Relation; 5] =
     [Relation::Summation, Relation::Subtraction, Relation::Hadamard, Relation::Concatenation, Relation::Dot];
 
 fn case(relation: Relation, position: Position, size: usize) -> Pairwise {
-    let window = Window { height: 6, width: 7, size };
+    let window = Window::new(6, 7, size);
     Pairwise { batch: 2, features: 3, values: 6, weights: 2, hidden: 5, window, relation, position, epsilon: 1e-3 }
 }
 
@@ -74,11 +74,26 @@ fn large_footprints_equal_the_definition() {
 }
 
 #[test]
+fn narrow_images_in_large_batches_equal_each_by_itself() {
+    for statistics in [Statistics::Given, Statistics::Batch] {
+        let case = Pairwise { batch: 32, ..case(Relation::Subtraction, Position::Relative, 5) };
+        let inputs = inputs(&case);
+        let slices = inputs.each_ref().map(Vec::as_slice);
+        let moments = if statistics == Statistics::Batch { case.moments(slices) } else { given(&case) };
+        let alone = if statistics == Statistics::Batch { case.both_moments(slices) } else { given(&case) };
+        assert_close(&case.forward(slices, &moments), &wide(&case.attend(slices, &alone)), 1e-5);
+        let seed = noise(inputs[2].len(), 6);
+        let expected = case.attend_backward(slices, &alone, statistics, &seed);
+        for (grad, expected) in case.backward(slices, &moments, statistics, &seed).iter().zip(expected) {
+            let largest = expected.iter().fold(1.0f32, |a, x| a.max(x.abs()));
+            assert_close(grad, &wide(&expected), 1e-4 * f64::from(largest));
+        }
+    }
+}
+
+#[test]
 fn one_thread_and_two_give_the_same_bytes() {
-    let case = Pairwise {
-        window: Window { height: 19, width: 18, size: 5 },
-        ..case(Relation::Hadamard, Position::Relative, 5)
-    };
+    let case = Pairwise { window: Window::new(19, 18, 5), ..case(Relation::Hadamard, Position::Relative, 5) };
     let inputs = inputs(&case);
     let slices = inputs.each_ref().map(Vec::as_slice);
     assert_same_on_threads(|| {

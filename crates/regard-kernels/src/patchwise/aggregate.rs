@@ -6,7 +6,7 @@ use crate::elementwise::add_all;
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
-use crate::window::{Border, Window};
+use crate::window::{Border, Window, interleave, separate};
 
 /// `hidden [B, hidden, H, W]`, `linear [C_w*k*k, hidden]`, `bias [C_w*k*k]`, `beta [B, C, H, W] -> [B, C, H, W]`:
 /// the weights of every pixel, and the sum of its patch under them.
@@ -27,6 +27,12 @@ impl PatchAggregate {
     #[must_use]
     pub fn forward(&self, inputs: AggregateInputs) -> Vec<f32> {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else { return self.attend(inputs) };
+        let [hidden, beta] = [inputs[0], inputs[3]].map(|images| interleave(images, self.batch));
+        separate(&beside.attend([&hidden, inputs[1], inputs[2], &beta]), self.batch)
+    }
+
+    pub(super) fn attend(&self, inputs: AggregateInputs) -> Vec<f32> {
         let window = &self.window;
         let image = self.values * window.pixels();
         let mut out = vec![0.0; self.batch * image];
@@ -57,6 +63,19 @@ impl PatchAggregate {
     #[must_use]
     pub fn backward(&self, inputs: AggregateInputs, grad: &[f32]) -> [Vec<f32>; 4] {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else { return self.attend_backward(inputs, grad) };
+        let [hidden, beta, grad] = [inputs[0], inputs[3], grad].map(|images| interleave(images, self.batch));
+        let [hidden, linear, bias, beta] = beside.attend_backward([&hidden, inputs[1], inputs[2], &beta], &grad);
+        [separate(&hidden, self.batch), linear, bias, separate(&beta, self.batch)]
+    }
+
+    /// The same on narrow images laid side by side.
+    fn side_by_side(&self) -> Option<Self> {
+        let window = self.window.side_by_side(self.batch)?;
+        Some(Self { batch: self.batch / TILE, window, ..*self })
+    }
+
+    pub(super) fn attend_backward(&self, inputs: AggregateInputs, grad: &[f32]) -> [Vec<f32>; 4] {
         let images: Vec<[Vec<f32>; 4]> =
             (0..self.batch).into_par_iter().map(|index| self.backward_image(index, inputs, grad)).collect();
         let mut grads = [Vec::new(), vec![0.0; inputs[1].len()], vec![0.0; inputs[2].len()], Vec::new()];

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
-use crate::window::{Border, Window};
+use crate::window::{Border, Window, interleave, separate};
 
 /// What gamma is told about a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,18 @@ impl PatchRelate {
     #[must_use]
     pub fn moments(&self, inputs: RelateInputs) -> Moments {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else { return self.sweep_moments(inputs) };
+        let [phi, psi] = [inputs[0], inputs[1]].map(|images| interleave(images, self.batch));
+        beside.sweep_moments([&phi, &psi, inputs[2]])
+    }
+
+    /// The same on narrow images laid side by side.
+    fn side_by_side(&self) -> Option<Self> {
+        let window = self.window.side_by_side(self.batch)?;
+        Some(Self { batch: self.batch / TILE, window, ..*self })
+    }
+
+    pub(super) fn sweep_moments(&self, inputs: RelateInputs) -> Moments {
         let mut whole = Collector::new(self.delta());
         let images: Vec<_> = (0..self.batch)
             .into_par_iter()
@@ -81,6 +93,12 @@ impl PatchRelate {
     #[must_use]
     pub fn forward(&self, inputs: RelateInputs, moments: &Moments) -> Vec<f32> {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else { return self.relate(inputs, moments) };
+        let [phi, psi] = [inputs[0], inputs[1]].map(|images| interleave(images, self.batch));
+        separate(&beside.relate([&phi, &psi, inputs[2]], moments), self.batch)
+    }
+
+    pub(super) fn relate(&self, inputs: RelateInputs, moments: &Moments) -> Vec<f32> {
         let window = &self.window;
         let (norm, linear) = self.gamma(inputs[2], moments);
         let image = self.hidden * window.pixels();
@@ -119,6 +137,21 @@ impl PatchRelate {
         grad: &[f32],
     ) -> [Vec<f32>; 3] {
         self.check(inputs);
+        let Some(beside) = self.side_by_side() else {
+            return self.relate_backward(inputs, moments, statistics, grad);
+        };
+        let [phi, psi, grad] = [inputs[0], inputs[1], grad].map(|images| interleave(images, self.batch));
+        let [phi, psi, gamma] = beside.relate_backward([&phi, &psi, inputs[2]], moments, statistics, &grad);
+        [separate(&phi, self.batch), separate(&psi, self.batch), gamma]
+    }
+
+    pub(super) fn relate_backward(
+        &self,
+        inputs: RelateInputs,
+        moments: &Moments,
+        statistics: Statistics,
+        grad: &[f32],
+    ) -> [Vec<f32>; 3] {
         let sweep = |sweep: Sweep| self.sweep(inputs, moments, grad, sweep);
         let grads = match statistics {
             Statistics::Given => sweep(Sweep { parameters: true, inputs: true, means: None }),

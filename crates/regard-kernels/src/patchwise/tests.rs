@@ -7,7 +7,7 @@ use crate::window::Window;
 const RELATIONS: [Relation; 4] = [Relation::Star, Relation::Clique, Relation::Concatenation, Relation::Patch];
 
 fn relate(relation: Relation, size: usize) -> PatchRelate {
-    let window = Window { height: 6, width: 7, size };
+    let window = Window::new(6, 7, size);
     PatchRelate { batch: 2, features: 3, hidden: 4, window, relation, epsilon: 1e-3 }
 }
 
@@ -59,7 +59,7 @@ fn large_footprints_equal_the_definition() {
 #[test]
 fn the_sum_under_the_weights_equals_its_definition_and_differences() {
     for size in [1, 3, 7] {
-        let window = Window { height: 5, width: 18, size };
+        let window = Window::new(5, 18, size);
         let case = PatchAggregate { batch: 2, hidden: 3, values: 6, weights: 2, window };
         let (pixels, outputs) = (2 * window.pixels(), 2 * window.offsets());
         let inputs = [noise(pixels * 3, 1), noise(outputs * 3, 2), noise(outputs, 3), noise(pixels * 6, 4)];
@@ -79,8 +79,35 @@ fn the_sum_under_the_weights_equals_its_definition_and_differences() {
 }
 
 #[test]
+fn narrow_images_in_large_batches_equal_each_by_itself() {
+    let case = PatchRelate { batch: 32, ..relate(Relation::Concatenation, 5) };
+    let inputs = relate_inputs(&case);
+    let slices = inputs.each_ref().map(Vec::as_slice);
+    let (moments, alone) = (case.moments(slices), case.sweep_moments(slices));
+    let hidden = case.forward(slices, &moments);
+    assert_close(&hidden, &wide(&case.relate(slices, &alone)), 1e-5);
+    let close = |grads: &[Vec<f32>], expected: &[Vec<f32>]| {
+        for (grad, expected) in grads.iter().zip(expected) {
+            let largest = expected.iter().fold(1.0f32, |a, x| a.max(x.abs()));
+            assert_close(grad, &wide(expected), 1e-4 * f64::from(largest));
+        }
+    };
+    let seed = noise(hidden.len(), 9);
+    let expected = case.relate_backward(slices, &alone, Statistics::Batch, &seed);
+    close(&case.backward(slices, &moments, Statistics::Batch, &seed), &expected);
+
+    let sum = PatchAggregate { batch: 32, hidden: case.hidden, values: 6, weights: 2, window: case.window };
+    let outputs = 2 * case.window.offsets();
+    let (linear, bias) = (noise(outputs * case.hidden, 1), noise(outputs, 2));
+    let beta = noise(32 * case.window.pixels() * 6, 3);
+    let inputs = [&hidden[..], &linear, &bias, &beta];
+    assert_close(&sum.forward(inputs), &wide(&sum.attend(inputs)), 1e-4);
+    close(&sum.backward(inputs, &beta), &sum.attend_backward(inputs, &beta));
+}
+
+#[test]
 fn one_thread_and_two_give_the_same_bytes() {
-    let window = Window { height: 19, width: 18, size: 5 };
+    let window = Window::new(19, 18, 5);
     let case = PatchRelate { window, ..relate(Relation::Concatenation, 5) };
     let inputs = relate_inputs(&case);
     let slices = inputs.each_ref().map(Vec::as_slice);

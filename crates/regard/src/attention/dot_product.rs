@@ -46,6 +46,36 @@ pub fn dot_product(
     Attended { out, weights: pass.listens("weights").then_some(weights) }
 }
 
+/// Tokens look at each other: `[B, N, 3*A*K] -> [B, N, A*K]`, rows of query, key and value, each of all heads.
+///
+/// Records what [`dot_product`] does.
+///
+/// # Panics
+/// When three times the heads do not divide the width.
+pub fn self_attention(qkv: Tensor<3>, heads: usize, pass: &mut Pass) -> Tensor<3> {
+    let [batch, tokens, width] = qkv.dims();
+    check::divides("self_attention", ("heads", 3 * heads), ("width", width));
+    let dim = width / 3;
+    if !pass.listens("weights") && fused::runs_on(&qkv) && batch * tokens > 0 {
+        let (tokens, width) = (tokens, dim / heads);
+        let kernel = Fused(Attention {
+            batch,
+            heads,
+            queries: tokens,
+            keys: tokens,
+            width,
+            value_width: width,
+            scale: scale(&DotProduct::default(), width) as f32,
+            causal: false,
+            visible: Vec::new(),
+            bias: None,
+        });
+        return fused::apply(kernel, [qkv.into_dispatch()], [batch, tokens, dim]);
+    }
+    let [query, key, value] = [0, 1, 2].map(|part| split_heads(qkv.clone().narrow(2, part * dim, dim), heads));
+    merge_heads(dot_product(query, key, value, &DotProduct::default(), pass).out)
+}
+
 /// The same by the kernel that never forms the weights.
 fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduct) -> Tensor<4> {
     let [batch, heads, queries, width] = query.dims();
@@ -79,6 +109,18 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
 
 #[derive(Clone, Debug)]
 struct Fused(Attention);
+
+/// On rows of query, key and value.
+impl Kernel<1> for Fused {
+    const NEEDS_OUT: bool = true;
+
+    fn forward(&self, [qkv]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        self.0.forward_rows(qkv)
+    }
+    fn backward(&self, [qkv]: [&[f32]; 1], kept: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [self.0.backward_rows(qkv, kept.out, kept.extra, grad)]
+    }
+}
 
 impl Kernel<3> for Fused {
     const NEEDS_OUT: bool = true;
@@ -384,6 +426,18 @@ mod tests {
             0.0,
         );
         assert_close(&merge_heads(heads), &tokens, 0.0);
+    }
+
+    #[test]
+    fn self_attention_is_dot_product_attention_of_its_parts() {
+        let qkv = random([2, 5, 3 * 8], 1);
+        let mut recording = Pass::recording();
+        let expected = self_attention(qkv.clone(), 2, &mut recording);
+        assert_close(&self_attention(qkv, 2, &mut Pass::silent()), &expected, 1e-6);
+        assert_eq!(recording.into_trace().get::<4>("weights").unwrap().dims(), [2, 2, 5, 5]);
+        assert_gradients_are_differences(&[("qkv", noise(2 * 3 * 12, 1))], |p| {
+            self_attention(p[0].clone().reshape([2, 3, 12]), 2, &mut Pass::silent())
+        });
     }
 
     #[test]

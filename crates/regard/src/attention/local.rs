@@ -64,7 +64,7 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) ->
         heads: options.heads,
         width: channels / options.heads,
         value_width: value_channels / options.heads,
-        window: Window { height, width, size: options.window },
+        window: Window::new(height, width, options.window),
         relative: options.relative.is_some(),
     });
     let query = match options.scale {
@@ -83,7 +83,7 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) ->
 }
 
 #[derive(Clone, Debug)]
-struct Fused(kernels::Local);
+pub(super) struct Fused(pub(super) kernels::Local);
 
 impl Kernel<3> for Fused {
     fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {

@@ -36,7 +36,7 @@ mod stem;
 mod window;
 
 pub use additive::{AdditiveMemory, AdditiveWeights, additive};
-pub use dot_product::{DotProduct, dot_product, merge_heads, split_heads};
+pub use dot_product::{DotProduct, dot_product, merge_heads, self_attention, split_heads};
 pub use gamma::Gamma;
 pub use local::{Local, Relative, local};
 pub use non_local::{Affinity, NonLocalOptions, non_local};
@@ -46,6 +46,7 @@ pub use patchwise::{PatchRelation, Patchwise, patchwise};
 pub use project::project;
 pub use space_time::{Grid, Plan, SpaceTime, Step};
 pub use stem::{Stem, place_mixture, stem};
+pub(crate) use stem::{fused as fused_stem, fuses as stem_fuses};
 pub use window::{Border, unfold};
 
 use burn::tensor::Tensor;

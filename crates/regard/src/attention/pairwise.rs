@@ -125,7 +125,7 @@ fn fused(
         values: shape[1],
         weights: gamma.outputs(),
         hidden: gamma.hidden(),
-        window: Window { height, width, size: options.window },
+        window: Window::new(height, width, options.window),
         relation: match options.relation {
             PairRelation::Summation => kernels::Relation::Summation,
             PairRelation::Subtraction => kernels::Relation::Subtraction,

@@ -79,7 +79,7 @@ pub fn patchwise(
 fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma, options: &Patchwise) -> Tensor<4> {
     let [batch, features, height, width] = psi.dims();
     let values = beta.dims()[1];
-    let window = Window { height, width, size: options.window };
+    let window = Window::new(height, width, options.window);
     let norms = Norms::new([&gamma.norm1], &psi.device()).expect("one norm agrees with itself");
     let relate = Relate {
         case: PatchRelate {

@@ -3,6 +3,8 @@
 use burn::tensor::Tensor;
 
 use super::check;
+use crate::convolution::convolution;
+use crate::fused;
 
 /// `[B, C, H, W], [O, C], [O] -> [B, O, H, W]`: the same linear map at every pixel.
 ///
@@ -13,12 +15,15 @@ pub fn project(map: Tensor<4>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Te
     let [batch, channels, height, width] = map.dims();
     let [outputs, inputs] = weight.dims();
     check::agree("project", "channels", ("weight", inputs), ("map", channels));
+    if let Some(bias) = &bias {
+        check::agree("project", "channels", ("bias", bias.dims()[0]), ("weight", outputs));
+    }
+    if fused::runs_on(&map) {
+        return convolution(map, weight.reshape([outputs, inputs, 1, 1]), bias, 1, 0);
+    }
     let out = weight.reshape([1, outputs, inputs]).matmul(map.reshape([batch, channels, height * width]));
     let out = match bias {
-        Some(bias) => {
-            check::agree("project", "channels", ("bias", bias.dims()[0]), ("weight", outputs));
-            out + bias.reshape([1, outputs, 1])
-        }
+        Some(bias) => out + bias.reshape([1, outputs, 1]),
         None => out,
     };
     out.reshape([batch, outputs, height, width])

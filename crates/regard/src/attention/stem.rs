@@ -8,9 +8,14 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 
-use super::local::check_relative;
-use super::{Attended, DotProduct, Relative, check, dot_product};
+use regard_kernels::blocks::Blocks;
+use regard_kernels::local::Local;
+use regard_kernels::window::Window;
+
+use super::local::{self, check_relative};
+use super::{Attended, DotProduct, Relative, check, dot_product, project};
 use crate::Pass;
+use crate::fused::{self, Kept, Kernel};
 
 /// Heads and block of the attention stem.
 #[derive(Clone, Debug)]
@@ -66,6 +71,89 @@ pub fn stem(
     let inside = DotProduct { scale: Some(scale), bias, ..DotProduct::default() };
     let Attended { out, weights } = dot_product(query, key, value, &inside, pass);
     Attended { out: from_blocks(out, options.block, [batch, height, width]), weights }
+}
+
+/// `pixels [B, I, H, W], query, key [A*K, I], values [M*A*V, I], mixture [M, b, b] -> [B, A*V, H, W]`: projections and
+/// [`stem`] in one, on the CPU.
+///
+/// Everything happens where sixteen blocks lie side by side, so that only pixels and the output are moved there and
+/// back. The value maps of a place are mixed before they meet a pixel, since both are linear.
+pub(crate) fn fused(
+    pixels: Tensor<4>,
+    [query, key, values]: [Tensor<2>; 3],
+    mixture: Tensor<3>,
+    options: &Stem,
+) -> Tensor<4> {
+    let ([batch, inputs, height, width], [maps, block, _]) = (pixels.dims(), mixture.dims());
+    let (channels, outputs, places) = (query.dims()[0], values.dims()[0] / maps, block * block);
+    let blocks = Blocks { batch, channels: inputs, height, width, block };
+    let groups = blocks.groups();
+    let pixels = fused::apply(Lanes(blocks), [pixels.into_dispatch()], [groups, inputs, places, TILE]);
+    let scale = options.scale.unwrap_or(1.0);
+    let query = project(pixels.clone(), query.mul_scalar(scale), None);
+    let key = project(pixels.clone(), key, None);
+    // [O, p, I, p'] is the mixed map of place p where p' is p: channels and places together are the channels
+    let mixed = mixture.reshape([maps, places]).transpose().matmul(values.reshape([maps, outputs * inputs]));
+    let mixed = mixed.reshape([places, outputs, inputs, 1]).swap_dims(0, 1);
+    let same = Tensor::<2>::eye(places, &pixels.device()).reshape([1, places, 1, places]);
+    let values = (mixed * same).reshape([outputs * places, inputs * places]);
+    let value = project(pixels.reshape([groups, inputs * places, 1, TILE]), values, None);
+
+    let kernel = Local {
+        batch: groups,
+        heads: options.heads,
+        width: channels / options.heads,
+        value_width: outputs / options.heads,
+        window: Window::beside(block, block, 2 * block - 1),
+        relative: options.relative.is_some(),
+    };
+    let shape = [groups, outputs, places, TILE];
+    let [query, key, value] = [query, key, value.reshape(shape)].map(Tensor::into_dispatch);
+    let out: Tensor<4> = match &options.relative {
+        None => fused::apply(local::Fused(kernel), [query, key, value], shape),
+        Some(Relative { rows, columns }) => {
+            let [rows, columns] = [rows, columns].map(|embedding| embedding.clone().into_dispatch());
+            fused::apply(local::Fused(kernel), [query, key, value, rows, columns], shape)
+        }
+    };
+    fused::apply(Pixels(Blocks { channels: outputs, ..blocks }), [out.into_dispatch()], [batch, outputs, height, width])
+}
+
+/// Whether [`fused`] can take these pixels.
+pub(crate) fn fuses(pixels: &Tensor<4>, options: &Stem, pass: &Pass) -> bool {
+    let [batch, _, height, width] = pixels.dims();
+    let [fills, fits] = [
+        height.is_multiple_of(options.block) && width.is_multiple_of(options.block),
+        2 * options.block - 1 <= Window::LARGEST,
+    ];
+    batch > 0 && fills && fits && !pass.listens("weights") && fused::runs_on(pixels)
+}
+
+/// Sixteen of these blocks side by side.
+const TILE: usize = 16;
+
+#[derive(Clone, Debug)]
+struct Lanes(Blocks);
+
+impl Kernel<1> for Lanes {
+    fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        (self.0.interleave(x), Vec::new())
+    }
+    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [self.0.separate(grad)]
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Pixels(Blocks);
+
+impl Kernel<1> for Pixels {
+    fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        (self.0.separate(x), Vec::new())
+    }
+    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [self.0.interleave(grad)]
+    }
 }
 
 /// `[B, M, C, H, W], [M, b, b] -> [B, C, H, W]`

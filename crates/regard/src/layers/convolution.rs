@@ -5,9 +5,14 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::MaxPool2d;
 use burn::tensor::Tensor;
+use burn::tensor::module::max_pool2d;
+use burn::tensor::ops::MaxPoolOptions;
+use regard_kernels::pool::BlockMax;
 
 use crate::batch_norm::BatchNorm;
+use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
+use crate::fused::{self, Kept, Kernel};
 
 /// A `kernel` x `kernel` convolution without bias, padded by `kernel / 2`: at stride 1 it keeps a map's size.
 ///
@@ -30,7 +35,7 @@ pub struct ConvNorm {
 impl ConvNorm {
     /// `[B, in, H, W] -> [B, out, H', W']`
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        self.bn.forward(self.conv.forward(map))
+        self.bn.forward(self.conv.convolve(map))
     }
 }
 
@@ -38,6 +43,29 @@ impl Costed for ConvNorm {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let shape = ledger.part("conv", &self.conv, shape);
         ledger.part("bn", &self.bn, shape)
+    }
+}
+
+/// The largest value of every `block x block` pixels: `[B, C, H, W] -> [B, C, H/block, W/block]`.
+///
+/// # Panics
+/// When the map is smaller than a block.
+pub fn block_max(map: Tensor<4>, block: usize) -> Tensor<4> {
+    let [batch, channels, height, width] = map.dims();
+    if !fused::runs_on(&map) {
+        return max_pool2d(map, MaxPoolOptions::new([block, block]).with_stride([block, block]));
+    }
+    let kernel = BlockMax { height, width, block };
+    let [rows, columns] = kernel.map();
+    fused::apply(kernel, [map.into_dispatch()], [batch, channels, rows, columns])
+}
+
+impl Kernel<1> for BlockMax {
+    fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        (BlockMax::forward(self, x), Vec::new())
+    }
+    fn backward(&self, [x]: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [BlockMax::backward(self, x, grad)]
     }
 }
 
@@ -85,7 +113,7 @@ impl Costed for MaxPool2d {
 mod tests {
     use super::*;
     use crate::device;
-    use crate::testing::{assert_close, random};
+    use crate::testing::{assert_close, random, random_on};
     use burn::nn::pool::MaxPool2dConfig;
 
     #[test]
@@ -93,6 +121,23 @@ mod tests {
         for kernel in [1, 3, 5, 7] {
             let convolution = square([2, 4], kernel).init(&device::cpu());
             assert_eq!(convolution.forward(random([1, 2, 6, 9], 1)).dims(), [1, 4, 6, 9], "{kernel}");
+        }
+    }
+
+    #[test]
+    fn the_largest_of_a_block_is_burns_max_pool_and_so_is_its_gradient() {
+        let device = device::cpu().autodiff();
+        for (shape, block) in [([2, 3, 6, 8], 2), ([1, 2, 7, 5], 2), ([2, 1, 9, 9], 3)] {
+            let run = |pool: &dyn Fn(Tensor<4>) -> Tensor<4>| {
+                let map = random_on(shape, 1, &device).require_grad();
+                let out = pool(map.clone());
+                let grads = (out.clone() * random_on(out.dims(), 2, &device)).sum().backward();
+                (out.inner(), map.grad(&grads).unwrap())
+            };
+            let ours = run(&|map| block_max(map, block));
+            let burns = run(&|map| max_pool2d(map, MaxPoolOptions::new([block; 2]).with_stride([block; 2])));
+            assert_close(&ours.0, &burns.0, 0.0);
+            assert_close(&ours.1, &burns.1, 0.0);
         }
     }
 

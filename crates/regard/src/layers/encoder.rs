@@ -11,7 +11,8 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{LayerNorm, Linear};
-use crate::attention::{DotProduct, dot_product, merge_heads, split_heads};
+use crate::attention::self_attention;
+use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass, function};
 
@@ -80,7 +81,7 @@ impl PatchEmbed {
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         let [_, channels, rows, columns] = images.dims();
         self.check(channels, [rows, columns]);
-        self.proj.forward(images).flatten::<3>(2, 3).swap_dims(1, 2)
+        self.proj.convolve(images).flatten::<3>(2, 3).swap_dims(1, 2)
     }
 
     fn check(&self, channels: usize, image: [usize; 2]) {
@@ -227,11 +228,7 @@ impl SelfAttention {
 
     /// `[B, N, D] -> [B, N, D]`, weights `[B, A, N, N]`.
     pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
-        let dim = x.dims()[2];
-        let qkv = self.qkv.forward(x);
-        let [query, key, value] = [0, 1, 2].map(|part| split_heads(qkv.clone().narrow(2, part * dim, dim), self.heads));
-        let attended = dot_product(query, key, value, &DotProduct::default(), pass);
-        self.proj.forward(merge_heads(attended.out))
+        self.proj.forward(self_attention(self.qkv.forward(x), self.heads, pass))
     }
 }
 

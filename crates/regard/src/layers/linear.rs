@@ -4,6 +4,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor};
 
 use crate::cost::{Costed, Ledger, Work, size};
+use crate::function;
 
 /// `y = x W^T + b`
 #[derive(Module, Debug)]
@@ -38,10 +39,7 @@ impl Linear {
     /// # Panics
     /// When the last axis has another width; the message names both.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        match &self.bias {
-            Some(bias) => self.product(x) + bias.val().unsqueeze(),
-            None => self.product(x),
-        }
+        function::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 
     /// The same without adding the bias, for whoever fuses it with what follows.
@@ -49,12 +47,7 @@ impl Linear {
     /// # Panics
     /// When the last axis has another width; the message names both.
     pub fn product<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let [outputs, inputs] = self.weight.lazy_shape().dims();
-        let mut shape = x.dims();
-        assert!(shape[D - 1] == inputs, "linear: input has width {}, weight has width {inputs}", shape[D - 1]);
-        let rows = shape[..D - 1].iter().product::<usize>();
-        shape[D - 1] = outputs;
-        x.reshape([rows, inputs]).matmul(self.weight.val().transpose()).reshape(shape)
+        function::linear(x, self.weight.val(), None)
     }
 
     /// Writes the cost of this map as the last layer of a classifier, gives the output's shape.

@@ -13,7 +13,7 @@ mod san;
 mod stem;
 
 pub use crate::batch_norm::BatchNorm;
-pub use convolution::{ConvNorm, GlobalAverage, square};
+pub use convolution::{ConvNorm, GlobalAverage, block_max, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
 };

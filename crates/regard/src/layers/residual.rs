@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::convolution::square;
 use crate::batch_norm::BatchNorm;
+use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::{Error, Pass};
 
@@ -174,13 +175,13 @@ impl Residual {
     /// `[B, C, H, W] -> [B, C', H', W']`
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let shortcut = match &self.downsample {
-            Some((convolution, norm)) => norm.forward(convolution.forward(map.clone())),
+            Some((convolution, norm)) => norm.forward(convolution.convolve(map.clone())),
             None => map.clone(),
         };
-        let out = relu(self.bn1.forward(self.conv1.forward(map)));
-        let mut out = self.bn2.forward(self.conv2.forward(out));
+        let out = relu(self.bn1.forward(self.conv1.convolve(map)));
+        let mut out = self.bn2.forward(self.conv2.convolve(out));
         if let (Some(convolution), Some(norm)) = (&self.conv3, &self.bn3) {
-            out = norm.forward(convolution.forward(relu(out)));
+            out = norm.forward(convolution.convolve(relu(out)));
         }
         relu(pass.branch(out) + shortcut)
     }

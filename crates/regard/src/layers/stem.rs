@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Pointwise;
 use super::local::{RelativeEmbedding, cost_of_looking, heads_divide, positive};
-use crate::attention::{Attended, Stem, place_mixture, stem};
+use crate::attention::{Attended, Stem, fused_stem, place_mixture, stem, stem_fuses};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass};
 
@@ -99,9 +99,6 @@ impl AttentionStem {
     /// When blocks do not fill the map, or it has another number of channels.
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         let [batch, _, height, width] = map.dims();
-        let (query, key) = (self.query.forward(map.clone()), self.key.forward(map.clone()));
-        let (maps, channels) = (self.nu.dims()[0], query.dims()[1]);
-        let values = self.values.forward(map).reshape([batch, maps, channels, height, width]);
         let mixture = place_mixture(self.place_rows.val(), self.place_columns.val(), self.nu.val());
         let options = Stem {
             heads: self.heads,
@@ -109,6 +106,13 @@ impl AttentionStem {
             relative: self.relative.as_ref().map(RelativeEmbedding::value),
             scale: None,
         };
+        if stem_fuses(&map, &options, pass) {
+            let weights = [&self.query, &self.key, &self.values].map(|projection| projection.weight.val());
+            return Attended { out: fused_stem(map, weights, mixture, &options), weights: None };
+        }
+        let (query, key) = (self.query.forward(map.clone()), self.key.forward(map.clone()));
+        let (maps, channels) = (self.nu.dims()[0], query.dims()[1]);
+        let values = self.values.forward(map).reshape([batch, maps, channels, height, width]);
         stem(query, key, values, mixture, &options, pass)
     }
 }
@@ -135,7 +139,7 @@ impl Costed for AttentionStem {
 mod tests {
     use super::*;
     use crate::device;
-    use crate::testing::{assert_close, random, random_on};
+    use crate::testing::{assert_close, assert_paths_agree, random, random_on, values};
 
     fn config() -> AttentionStemConfig {
         AttentionStemConfig { relative: true, ..AttentionStemConfig::paper() }
@@ -195,6 +199,37 @@ mod tests {
         }
         for parameter in [&relative.rows, &relative.columns] {
             assert!(parameter.val().grad(&grads).unwrap().abs().max().into_scalar::<f32>() > 0.0);
+        }
+    }
+
+    #[test]
+    fn recorded_equals_unrecorded_and_so_do_gradients() {
+        let device = device::cpu().autodiff();
+        for (relative, [batch, height, width]) in [(true, [2, 4, 6]), (false, [1, 2, 4]), (true, [3, 8, 8])] {
+            let config = AttentionStemConfig { channels_out: 8, heads: 2, block: 2, maps: 3, relative, ..config() };
+            let layer = config.init(&device).unwrap();
+            let run = |mut pass: Pass| {
+                let image = random_on([batch, 3, height, width], 1, &device).require_grad();
+                let out = layer.forward(image.clone(), &mut pass).out;
+                let grads = (out.clone() * random_on(out.dims(), 2, &device)).sum().backward();
+                let of = |weight: &Tensor<2>| values(&weight.grad(&grads).unwrap());
+                let mut all = vec![("out", values(&out)), ("image", values(&image.grad(&grads).unwrap()))];
+                for (name, parameter) in [
+                    ("query", &layer.query.weight),
+                    ("key", &layer.key.weight),
+                    ("values", &layer.values.weight),
+                    ("place_rows", &layer.place_rows),
+                    ("place_columns", &layer.place_columns),
+                    ("nu", &layer.nu),
+                ] {
+                    all.push((name, of(&parameter.val())));
+                }
+                for embedding in layer.relative.iter().flat_map(|relative| [&relative.rows, &relative.columns]) {
+                    all.push(("relative", values(&embedding.val().grad(&grads).unwrap())));
+                }
+                all
+            };
+            assert_paths_agree("stem", &run(Pass::silent()), &run(Pass::recording()));
         }
     }
 

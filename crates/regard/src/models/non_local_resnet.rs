@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Preset;
 use crate::attention::Affinity;
+use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{
@@ -202,7 +203,7 @@ impl NonLocalResNet {
             channels == wanted,
             "non-local resnet: images have channels {channels}, the model has channels {wanted}"
         );
-        let mut map = relu(self.bn1.forward(self.conv1.forward(images)));
+        let mut map = relu(self.bn1.forward(self.conv1.convolve(images)));
         if let Some(pool) = &self.maxpool {
             map = pool.forward(map);
         }

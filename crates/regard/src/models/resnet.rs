@@ -15,6 +15,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::Preset;
+use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{BatchNorm, GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem};
@@ -152,7 +153,7 @@ impl ResNet {
     pub fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.conv1.weight.lazy_shape().dims::<4>());
         assert!(channels == wanted, "resnet: images have channels {channels}, the model has channels {wanted}");
-        let mut map = relu(self.bn1.forward(self.conv1.forward(images)));
+        let mut map = relu(self.bn1.forward(self.conv1.convolve(images)));
         if let Some(pool) = &self.maxpool {
             map = pool.forward(map);
         }

@@ -9,8 +9,6 @@
 
 use burn::module::Module;
 use burn::tensor::activation::relu;
-use burn::tensor::module::max_pool2d;
-use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +16,7 @@ use super::Preset;
 use crate::attention::{PairPosition, PairRelation, PatchRelation};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
-use crate::layers::{BatchNorm, Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, positive};
+use crate::layers::{BatchNorm, Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, block_max, positive};
 use crate::{Error, Pass};
 
 /// A network of any number of stages; each halves the picture, so stage `s` sees `image / 2^(s+1)`.
@@ -207,8 +205,7 @@ pub struct Stage {
 impl Stage {
     /// `[B, C, H, W] -> [B, width, H/2, W/2]`
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
-        let halves = MaxPoolOptions::new([2, 2]).with_stride([2, 2]);
-        let mut map = self.conv.forward(max_pool2d(map, halves));
+        let mut map = self.conv.forward(block_max(map, 2));
         for (index, block) in self.layer.iter().enumerate() {
             pass.next_block();
             map = pass.within(format!("layer.{index}"), |pass| block.forward(map, pass));

@@ -18,9 +18,11 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::Preset;
+use crate::convolution::Convolve;
 use crate::data::Preprocess;
 use crate::layers::{
-    AttentionStem, AttentionStemConfig, BatchNorm, Linear, LocalAttention, LocalAttentionConfig, Pointwise, positive,
+    AttentionStem, AttentionStemConfig, BatchNorm, Linear, LocalAttention, LocalAttentionConfig, Pointwise, block_max,
+    positive,
 };
 use crate::{Error, Pass};
 
@@ -303,13 +305,11 @@ impl Stem {
         match self {
             Self::Convolution(stem) => {
                 let thirds = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-                max_pool2d(relu(stem.bn.forward(stem.conv.forward(images))), thirds)
+                max_pool2d(relu(stem.bn.forward(stem.conv.convolve(images))), thirds)
             }
             Self::Attention(stem) => {
-                let side = stem.attn.block();
-                let blocks = MaxPoolOptions::new([side, side]).with_stride([side, side]);
                 let attended = pass.within("attn", |pass| stem.attn.forward(images, pass)).out;
-                max_pool2d(relu(stem.bn.forward(attended)), blocks)
+                block_max(relu(stem.bn.forward(attended)), stem.attn.block())
             }
         }
     }
@@ -348,7 +348,7 @@ impl Block {
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let narrow = relu(self.bn1.forward(self.conv1.forward(map.clone())));
         let mixed = match &self.spatial {
-            Spatial::Convolution(conv) => conv.forward(narrow),
+            Spatial::Convolution(conv) => conv.convolve(narrow),
             Spatial::Attention(attention) => {
                 let attended = pass.within("spatial", |pass| attention.forward(narrow, pass)).out;
                 if self.stride == 1 { attended } else { halves(attended) }
@@ -356,7 +356,7 @@ impl Block {
         };
         let wide = self.bn3.forward(self.conv3.forward(relu(self.bn2.forward(mixed))));
         let around = match &self.shortcut {
-            Some(shortcut) => shortcut.bn.forward(shortcut.conv.forward(map)),
+            Some(shortcut) => shortcut.bn.forward(shortcut.conv.convolve(map)),
             None => map,
         };
         relu(pass.branch(wide) + around)

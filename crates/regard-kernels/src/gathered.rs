@@ -1,0 +1,236 @@
+//! Products of a gathered matrix with a packed one: the heart of linear maps and convolutions.
+//!
+//! Element (i, k) of the left matrix is `data[rows[i] + inner[k]]`. With tables of offsets the same loop multiplies a
+//! matrix, its transpose, the windows of an image (which are never copied out) and their adjoint.
+
+use crate::product::{Matrix, turn};
+use crate::simd::{Path, Vector, kernel, path};
+
+/// Offsets into an array, and the largest of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Offsets {
+    values: Vec<u32>,
+    largest: usize,
+}
+
+impl Offsets {
+    /// `count` offsets that are `step` apart.
+    pub fn strided(count: usize, step: usize) -> Self {
+        (0..count).map(|index| index * step).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+}
+
+impl FromIterator<usize> for Offsets {
+    fn from_iter<I: IntoIterator<Item = usize>>(offsets: I) -> Self {
+        let mut largest = 0;
+        let narrow = |offset: usize| {
+            largest = largest.max(offset);
+            u32::try_from(offset).expect("an array of fewer than 2^32 elements")
+        };
+        let values = offsets.into_iter().map(narrow).collect();
+        Self { values, largest }
+    }
+}
+
+/// A matrix cut into panels of two vectors of columns, each panel row by row; zeros after the last column.
+pub(crate) struct Panels {
+    data: Vec<f32>,
+    inner: usize,
+    columns: usize,
+}
+
+impl Panels {
+    /// Packs `inner x columns` for the path of the calling thread.
+    pub fn new(matrix: Matrix, inner: usize, columns: usize) -> Self {
+        assert!(
+            inner * columns == 0 || (inner - 1) * matrix.row + (columns - 1) * matrix.column < matrix.data.len(),
+            "the right matrix is too small"
+        );
+        let width = width();
+        if matrix.column != 1 {
+            assert!(matrix.row == 1, "one side of a matrix lies in a row");
+            let rows: Vec<usize> = (0..inner).collect();
+            return Self::gathered(matrix.data, &rows, matrix.column, columns);
+        }
+        let mut data = Vec::with_capacity(columns.div_ceil(width) * inner * width);
+        for first in (0..columns).step_by(width) {
+            for k in 0..inner {
+                let row = &matrix.data[k * matrix.row + first..k * matrix.row + columns.min(first + width)];
+                // sixteen at once is a copy of known length, without a call
+                let (whole, rest) = row.as_chunks::<16>();
+                whole.iter().for_each(|part| data.extend_from_slice(part));
+                data.extend_from_slice(rest);
+                data.resize(data.len() + width - row.len(), 0.0);
+            }
+        }
+        Self { data, inner, columns }
+    }
+
+    /// Packs rows that begin at offsets of an array, their columns `step` apart.
+    pub fn gathered(from: &[f32], rows: &[usize], step: usize, columns: usize) -> Self {
+        let (inner, width) = (rows.len(), width());
+        let mut data = vec![0.0; columns.div_ceil(width) * inner * width];
+        for (panel, data) in data.chunks_exact_mut((inner * width).max(1)).enumerate() {
+            let (first, count) = (panel * width, width.min(columns - panel * width));
+            let mut data = data;
+            for run in rows.chunk_by(|row, next| row + 1 == *next) {
+                turn([count, run.len()], (&from[first * step + run[0]..], step), (&mut *data, width));
+                data = &mut data[run.len() * width..];
+            }
+        }
+        Self { data, inner, columns }
+    }
+}
+
+/// Columns of a panel.
+fn width() -> usize {
+    if path() == Path::Avx512 { 32 } else { 16 }
+}
+
+/// What an output starts from.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    Zero,
+    /// The same value for all rows of a column.
+    Columns(&'a [f32]),
+    /// The same value for all columns of a row.
+    Rows(&'a [f32]),
+}
+
+/// Some rows of the left matrix.
+#[derive(Clone, Copy)]
+pub(crate) struct Gathered<'a> {
+    pub data: &'a [f32],
+    pub rows: &'a Offsets,
+    /// Which of the rows.
+    pub range: (usize, usize),
+    pub inner: &'a Offsets,
+}
+
+kernel!(
+    /// `out[i][j] = start + sum over k of data[rows[i] + inner[k]] * b[k][j]`, rows of `out` a stride apart.
+    pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) = multiply_body
+);
+
+#[inline(always)]
+fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) {
+    // registers: 24 sums of 32 in AVX-512, 12 sums of 16 in AVX2
+    if V::LANES == 16 { panels::<V, 12>(left, b, start, out) } else { panels::<V, 6>(left, b, start, out) }
+}
+
+#[inline(always)]
+fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (out, stride): (&mut [f32], usize)) {
+    let rows = &left.rows.values[left.range.0..left.range.1];
+    let inner = left.inner.values.as_slice();
+    if rows.is_empty() || b.columns == 0 {
+        return;
+    }
+    let width = 2 * V::LANES;
+    assert_eq!(inner.len(), b.inner, "inner sizes differ");
+    assert!(b.data.len() == b.columns.div_ceil(width) * b.inner * width, "packed for another path");
+    assert!(stride >= b.columns && out.len() >= (rows.len() - 1) * stride + b.columns, "the output is too small");
+    let last = rows.iter().fold(0, |last, &row| last.max(row)) as usize + left.inner.largest;
+    assert!(inner.is_empty() || last < left.data.len(), "an offset of {last} into {} elements", left.data.len());
+    // a block of rows stays in the cache while it meets the panels
+    for block in (0..rows.len()).step_by(8 * R) {
+        let block = block..(block + 8 * R).min(rows.len());
+        for panel in 0..b.columns.div_ceil(width) {
+            let first = panel * width;
+            let count = width.min(b.columns - first);
+            let begin = match start {
+                Start::Zero | Start::Rows(_) => [V::zero(); 2],
+                Start::Columns(bias) => {
+                    let bias = &bias[..b.columns];
+                    [V::get(bias, first), if count > V::LANES { V::get(bias, first + V::LANES) } else { V::zero() }]
+                }
+            };
+            for i in block.clone().step_by(R) {
+                let valid = R.min(rows.len() - i);
+                let mut sums = [begin; R];
+                if let Start::Rows(bias) = start {
+                    for (sums, bias) in sums.iter_mut().zip(&bias[left.range.0 + i..][..valid]) {
+                        *sums = [V::splat(*bias); 2];
+                    }
+                }
+                // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`
+                unsafe {
+                    let mut starts = [left.data.as_ptr(); R];
+                    for (r, start) in starts.iter_mut().enumerate() {
+                        // rows beyond the last one repeat it and are not written
+                        *start = left.data.as_ptr().add(rows[(i + r).min(rows.len() - 1)] as usize);
+                    }
+                    let mut packed = b.data.as_ptr().add(panel * b.inner * width);
+                    for &offset in inner {
+                        let right = [V::load(packed), V::load(packed.add(V::LANES))];
+                        for r in 0..R {
+                            let left = V::splat(*starts[r].add(offset as usize));
+                            sums[r][0] = left.fma(right[0], sums[r][0]);
+                            sums[r][1] = left.fma(right[1], sums[r][1]);
+                        }
+                        packed = packed.add(width);
+                    }
+                }
+                for (r, sums) in sums.iter().enumerate().take(valid) {
+                    let out = &mut out[(i + r) * stride + first..][..count];
+                    sums[0].put(out, 0);
+                    if count > V::LANES {
+                        sums[1].put(out, V::LANES);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{assert_close, noise};
+    use crate::simd::with_path;
+
+    #[test]
+    fn every_size_and_path_equals_three_loops() {
+        for &path in Path::available() {
+            for (m, inner, n) in [(1, 1, 1), (7, 5, 3), (12, 64, 32), (13, 9, 100), (5, 0, 4), (23, 17, 65)] {
+                let (a, b, bias) = (noise(m * inner, 1), noise(inner * n, 2), noise(n, 3));
+                let expected: Vec<f64> = (0..m * n)
+                    .map(|at| {
+                        let term = |k: usize| f64::from(a[at / n * inner + k]) * f64::from(b[k * n + at % n]);
+                        f64::from(bias[at % n]) + (0..inner).map(term).sum::<f64>()
+                    })
+                    .collect();
+                let across: Vec<f32> = (0..inner * n).map(|at| b[at % inner * n + at / inner]).collect();
+                let down = noise(m, 4);
+                let shifted = expected
+                    .iter()
+                    .enumerate()
+                    .map(|(at, sum)| sum - f64::from(bias[at % n]) + f64::from(down[at / n]));
+                let shifted: Vec<f64> = shifted.collect();
+                for matrix in [Matrix::rows(&b, n), Matrix::transposed(&across, inner)] {
+                    for (start, expected) in [(Start::Columns(&bias), &expected), (Start::Rows(&down), &shifted)] {
+                        let out = with_path(path, || {
+                            let (rows, inner) = (Offsets::strided(m, inner), Offsets::strided(inner, 1));
+                            let left = Gathered { data: &a, rows: &rows, range: (0, m), inner: &inner };
+                            let mut out = vec![0.0; m * n];
+                            multiply(left, &Panels::new(matrix, inner.len(), n), start, (&mut out, n));
+                            out
+                        });
+                        assert_close(&out, expected, 1e-5);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "an offset of 5 into 5 elements")]
+    fn an_offset_beyond_the_data_is_refused() {
+        let (rows, inner) = (Offsets::strided(2, 3), Offsets::strided(3, 1));
+        let left = Gathered { data: &[0.0; 5], rows: &rows, range: (0, 2), inner: &inner };
+        multiply(left, &Panels::new(Matrix::rows(&[0.0; 3], 1), 3, 1), Start::Zero, (&mut [0.0; 2], 1));
+    }
+}

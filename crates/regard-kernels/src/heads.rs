@@ -1,0 +1,137 @@
+//! Tokens whose query, key and value lie side by side, and their heads.
+
+use rayon::prelude::*;
+
+use crate::attention::Attention;
+
+/// How rows `[B, N, P, A, K]` are cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    tokens: usize,
+    parts: usize,
+    heads: usize,
+    width: usize,
+}
+
+impl Cut {
+    fn row(&self) -> usize {
+        self.parts * self.heads * self.width
+    }
+
+    /// Part `part` as `[B, A, N, K]`.
+    fn split(&self, x: &[f32], part: usize) -> Vec<f32> {
+        let mut out = vec![0.0; x.len() / self.parts];
+        let image = self.tokens * self.heads * self.width;
+        out.par_chunks_mut(image).zip(x.par_chunks(self.tokens * self.row())).for_each(|(out, x)| {
+            for (head, out) in out.chunks_exact_mut(self.tokens * self.width).enumerate() {
+                let start = (part * self.heads + head) * self.width;
+                for (out, x) in out.chunks_exact_mut(self.width).zip(x.chunks_exact(self.row())) {
+                    out.copy_from_slice(&x[start..][..self.width]);
+                }
+            }
+        });
+        out
+    }
+
+    /// The inverse of [`split`](Self::split) for all parts.
+    fn join(&self, parts: &[&[f32]]) -> Vec<f32> {
+        let mut out = vec![0.0; parts.iter().map(|part| part.len()).sum()];
+        let image = self.tokens * self.heads * self.width;
+        out.par_chunks_mut(self.tokens * self.row()).enumerate().for_each(|(index, out)| {
+            for (token, out) in out.chunks_exact_mut(self.row()).enumerate() {
+                for (slot, out) in out.chunks_exact_mut(self.width).enumerate() {
+                    let (part, head) = (slot / self.heads, slot % self.heads);
+                    let from = index * image + (head * self.tokens + token) * self.width;
+                    out.copy_from_slice(&parts[part][from..][..self.width]);
+                }
+            }
+        });
+        out
+    }
+}
+
+/// Self-attention on rows of query, key and value: `[B, N, 3*A*K] -> [B, N, A*K]`.
+impl Attention {
+    /// The output and the logarithm of each query's sum `[B, A, N]`.
+    #[must_use]
+    pub fn forward_rows(&self, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let (rows, single) = self.cuts();
+        let [query, key, value] = [0, 1, 2].map(|part| rows.split(qkv, part));
+        let (out, sums) = self.forward(&query, &key, &value, &[]);
+        (single.join(&[&out]), sums)
+    }
+
+    /// The gradient of the rows.
+    #[must_use]
+    pub fn backward_rows(&self, qkv: &[f32], out: &[f32], sums: &[f32], grad: &[f32]) -> Vec<f32> {
+        let (rows, single) = self.cuts();
+        let [query, key, value] = [0, 1, 2].map(|part| rows.split(qkv, part));
+        let [out, grad] = [out, grad].map(|x| single.split(x, 0));
+        let [query, key, value, _] = self.backward([&query, &key, &value, &[]], &out, sums, &grad);
+        rows.join(&[&query, &key, &value])
+    }
+
+    fn cuts(&self) -> (Cut, Cut) {
+        assert_eq!([self.queries, self.width], [self.keys, self.value_width], "attention: self-attention has one size");
+        assert!(self.bias.is_none(), "attention: rows have no bias");
+        let single = Cut { tokens: self.queries, parts: 1, heads: self.heads, width: self.width };
+        (Cut { parts: 3, ..single }, single)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{assert_same_on_threads, noise};
+
+    fn case() -> Attention {
+        Attention {
+            batch: 3,
+            heads: 2,
+            queries: 7,
+            keys: 7,
+            width: 4,
+            value_width: 4,
+            scale: 0.5,
+            causal: false,
+            visible: Vec::new(),
+            bias: None,
+        }
+    }
+
+    #[test]
+    fn parts_and_heads_are_where_they_should_be() {
+        let cut = Cut { tokens: 2, parts: 3, heads: 2, width: 2 };
+        let x: Vec<f32> = (0..24u8).map(f32::from).collect();
+        // token 0 is 0..12: query heads 0 1 | 2 3, key heads 4 5 | 6 7; token 1 begins at 12
+        assert_eq!(cut.split(&x, 1), [4.0, 5.0, 16.0, 17.0, 6.0, 7.0, 18.0, 19.0]);
+        let parts = [0, 1, 2].map(|part| cut.split(&x, part));
+        assert_eq!(cut.join(&parts.each_ref().map(Vec::as_slice)), x);
+    }
+
+    #[test]
+    fn rows_are_attended_as_their_parts_are() {
+        let case = case();
+        let (rows, single) = case.cuts();
+        let (qkv, grad) = (noise(3 * 7 * 24, 1), noise(3 * 7 * 8, 2));
+        let [query, key, value] = [0, 1, 2].map(|part| rows.split(&qkv, part));
+        let (expected, _) = case.forward(&query, &key, &value, &[]);
+        let (out, sums) = case.forward_rows(&qkv);
+        assert_eq!(single.split(&out, 0), expected);
+        let grads = case.backward([&query, &key, &value, &[]], &expected, &sums, &single.split(&grad, 0));
+        let all = case.backward_rows(&qkv, &out, &sums, &grad);
+        for part in 0..3 {
+            assert_eq!(rows.split(&all, part), grads[part]);
+        }
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let (case, qkv) = (case(), noise(3 * 7 * 24, 1));
+        assert_same_on_threads(|| {
+            let (out, sums) = case.forward_rows(&qkv);
+            let grad = case.backward_rows(&qkv, &out, &sums, &out);
+            vec![out, sums, grad]
+        });
+    }
+}

@@ -1,0 +1,161 @@
+//! A linear map of rows, `y = x W^T + b` with the weight `[out, in]`, and its gradients.
+
+use rayon::prelude::*;
+
+use crate::elementwise::add_all;
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::product::{Matrix, transpose};
+
+/// Rows of one task.
+const TASK: usize = 96;
+/// Rows whose products are summed at once into a gradient of the weight.
+const DEPTH: usize = 512;
+
+/// Widths of the rows that come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    pub inputs: usize,
+    pub outputs: usize,
+}
+
+/// Which gradients are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub input: bool,
+    /// Those of weight and bias.
+    pub parameters: bool,
+}
+
+impl Linear {
+    /// `[rows, in], [out, in], [out] or empty -> [rows, out]`
+    #[must_use]
+    pub fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+        self.check(x, weight);
+        assert!(bias.is_empty() || bias.len() == self.outputs, "linear: length of the bias");
+        let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
+        let weight = Panels::new(Matrix::transposed(weight, self.inputs), self.inputs, self.outputs);
+        product(x, self.inputs, &weight, start, self.outputs)
+    }
+
+    /// Gradients of input, weight and bias; empty when not wanted.
+    #[must_use]
+    pub fn backward(&self, x: &[f32], weight: &[f32], grad: &[f32], wanted: Wanted) -> [Vec<f32>; 3] {
+        self.check(x, weight);
+        assert_eq!(grad.len(), x.len() / self.inputs * self.outputs, "linear: length of the gradient");
+        let input = if wanted.input {
+            let weight = Panels::new(Matrix::rows(weight, self.inputs), self.outputs, self.inputs);
+            product(grad, self.outputs, &weight, Start::Zero, self.inputs)
+        } else {
+            Vec::new()
+        };
+        let [weight, bias] = if wanted.parameters { self.parameters(x, grad) } else { [Vec::new(), Vec::new()] };
+        [input, weight, bias]
+    }
+
+    fn parameters(&self, x: &[f32], grad: &[f32]) -> [Vec<f32>; 2] {
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        // a gradient is turned round, so that rows are summed along and not across
+        let columns = Offsets::strided(outputs, DEPTH);
+        let depth = Offsets::strided(DEPTH, 1);
+        let parts: Vec<[Vec<f32>; 2]> = (x.par_chunks(DEPTH * inputs), grad.par_chunks(DEPTH * outputs))
+            .into_par_iter()
+            .map(|(x, grad)| {
+                let rows = x.len() / inputs;
+                let last; // the last rows are fewer
+                let inner = if rows == DEPTH {
+                    &depth
+                } else {
+                    last = Offsets::strided(rows, 1);
+                    &last
+                };
+                let across = transpose(grad, outputs, DEPTH);
+                let left = Gathered { data: &across, rows: &columns, range: (0, outputs), inner };
+                let mut weight = vec![0.0; outputs * inputs];
+                let x = Panels::new(Matrix::rows(x, inputs), rows, inputs);
+                multiply(left, &x, Start::Zero, (&mut weight, inputs));
+                let mut bias = vec![0.0; outputs];
+                for grad in grad.chunks_exact(outputs) {
+                    bias.iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad);
+                }
+                [weight, bias]
+            })
+            .collect();
+        let mut sums = [vec![0.0; outputs * inputs], vec![0.0; outputs]];
+        for part in parts {
+            sums.iter_mut().zip(part).for_each(|(sum, part)| add_all(sum, [part]));
+        }
+        sums
+    }
+
+    fn check(&self, x: &[f32], weight: &[f32]) {
+        assert!(self.inputs > 0 && self.outputs > 0, "linear: a width of zero");
+        assert!(x.len().is_multiple_of(self.inputs), "linear: rows of {} do not divide {}", self.inputs, x.len());
+        assert_eq!(weight.len(), self.inputs * self.outputs, "linear: length of the weight");
+    }
+}
+
+/// `[rows, inner] x [inner, n] -> [rows, n]`
+fn product(x: &[f32], inner: usize, b: &Panels, start: Start, n: usize) -> Vec<f32> {
+    let mut out = vec![0.0; x.len() / inner * n];
+    let (rows, offsets) = (Offsets::strided(TASK, inner), Offsets::strided(inner, 1));
+    let last = Offsets::strided(out.len() / n % TASK, inner);
+    out.par_chunks_mut(TASK * n).zip(x.par_chunks(TASK * inner)).for_each(|(out, x)| {
+        let rows = if x.len() == TASK * inner { &rows } else { &last };
+        let left = Gathered { data: x, rows, range: (0, rows.len()), inner: &offsets };
+        multiply(left, b, start, (out, n));
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
+    use crate::simd::{Path, with_path};
+
+    const ALL: Wanted = Wanted { input: true, parameters: true };
+
+    #[test]
+    fn every_path_equals_the_definition_and_its_differences() {
+        for (rows, inputs, outputs) in [(1, 1, 1), (5, 7, 3), (97, 20, 33), (3, 64, 40)] {
+            let case = Linear { inputs, outputs };
+            let (x, weight, bias) = (noise(rows * inputs, 1), noise(inputs * outputs, 2), noise(outputs, 3));
+            let grad = noise(rows * outputs, 4);
+            for &path in Path::available() {
+                with_path(path, || {
+                    let out = case.forward(&x, &weight, &bias);
+                    assert_close(&out, &naive::linear(&wide(&x), &wide(&weight), &wide(&bias)), 1e-5);
+                    let grads = case.backward(&x, &weight, &grad, ALL);
+                    assert_differences(&[&x, &weight, &bias], &grads.each_ref().map(Vec::as_slice), &grad, |p| {
+                        naive::linear(&p[0], &p[1], &p[2])
+                    });
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_bias_it_is_zero() {
+        let (x, weight) = (noise(4 * 3, 1), noise(5 * 3, 2));
+        let case = Linear { inputs: 3, outputs: 5 };
+        assert_eq!(case.forward(&x, &weight, &[]), case.forward(&x, &weight, &[0.0; 5]));
+    }
+
+    #[test]
+    fn only_wanted_gradients_are_made() {
+        let (x, weight, grad) = (noise(4 * 3, 1), noise(5 * 3, 2), noise(4 * 5, 3));
+        let case = Linear { inputs: 3, outputs: 5 };
+        let lengths = |wanted| case.backward(&x, &weight, &grad, wanted).map(|grad| grad.len());
+        assert_eq!(lengths(Wanted { input: true, parameters: false }), [12, 0, 0]);
+        assert_eq!(lengths(Wanted { input: false, parameters: true }), [0, 15, 5]);
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let (x, weight, grad) = (noise(700 * 30, 1), noise(30 * 50, 2), noise(700 * 50, 3));
+        let case = Linear { inputs: 30, outputs: 50 };
+        assert_same_on_threads(|| {
+            [vec![case.forward(&x, &weight, &[])], case.backward(&x, &weight, &grad, ALL).to_vec()].concat()
+        });
+    }
+}

@@ -1,0 +1,38 @@
+//! Linear maps and convolutions by their definition.
+
+use crate::convolution::Convolution;
+
+/// `x W^T + b`, the weight `[out, in]`.
+#[must_use]
+pub fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
+    let inputs = weight.len() / bias.len();
+    let dot = |x: &[f64], weight: &[f64]| x.iter().zip(weight).map(|(x, w)| x * w).sum::<f64>();
+    x.chunks(inputs)
+        .flat_map(|x| weight.chunks(inputs).zip(bias).map(move |(weight, bias)| dot(x, weight) + bias))
+        .collect()
+}
+
+/// Image, weight and bias.
+#[must_use]
+pub fn convolution(case: &Convolution, inputs: &[Vec<f64>]) -> Vec<f64> {
+    let ([height, width], [rows, columns]) = (case.image, case.map());
+    let (channels, kernel) = (case.inputs, case.kernel);
+    let mut out = Vec::new();
+    for image in inputs[0].chunks(channels * height * width) {
+        for (weight, bias) in inputs[1].chunks(channels * kernel * kernel).zip(&inputs[2]) {
+            for place in 0..rows * columns {
+                let mut sum = *bias;
+                for (tap, weight) in weight.iter().enumerate() {
+                    let (channel, tap) = (tap / (kernel * kernel), tap % (kernel * kernel));
+                    let row = (place / columns * case.stride + tap / kernel).checked_sub(case.padding);
+                    let column = (place % columns * case.stride + tap % kernel).checked_sub(case.padding);
+                    let inside = row.zip(column).filter(|(row, column)| *row < height && *column < width);
+                    sum +=
+                        inside.map_or(0.0, |(row, column)| weight * image[(channel * height + row) * width + column]);
+                }
+                out.push(sum);
+            }
+        }
+    }
+    out
+}

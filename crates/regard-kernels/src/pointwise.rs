@@ -1,0 +1,115 @@
+//! Convolution by a single pixel: one matrix on the channels of every image.
+//!
+//! The matrix is on the left and pixels are the columns, so that images keep their layout. Images that are smaller
+//! than a few vectors are put one after the other.
+
+use rayon::prelude::*;
+use std::borrow::Cow;
+
+use crate::elementwise::add_all;
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::product::{Matrix, transpose};
+
+/// Pixels that fill vectors well.
+const ROW: usize = 128;
+/// Pixels whose products are summed at once into a gradient of the matrix.
+const DEPTH: usize = 256;
+
+/// `matrix [out, in]` on images `[in, pixels]`: `[B, in, pixels] -> [B, out, pixels]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Pointwise {
+    pub inputs: usize,
+    pub outputs: usize,
+    pub pixels: usize,
+}
+
+impl Pointwise {
+    pub fn forward(&self, x: &[f32], matrix: &[f32], bias: &[f32]) -> Vec<f32> {
+        let Self { inputs, outputs, pixels } = *self;
+        let group = self.images(ROW, x.len() / (inputs * pixels));
+        let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
+        let left = Gathered { data: matrix, rows: &rows, range: (0, outputs), inner: &inner };
+        let start = if bias.is_empty() { Start::Zero } else { Start::Rows(bias) };
+        let mut out = vec![0.0; x.len() / inputs * outputs];
+        out.par_chunks_mut(group * outputs * pixels).zip(x.par_chunks(group * inputs * pixels)).for_each(|(out, x)| {
+            let columns = x.len() / inputs;
+            let panels = Panels::new(Matrix::rows(&joined(x, inputs, pixels), columns), inputs, columns);
+            if columns == pixels {
+                multiply(left, &panels, start, (out, pixels));
+                return;
+            }
+            let mut row = vec![0.0; outputs * columns];
+            multiply(left, &panels, start, (&mut row, columns));
+            for (image, out) in out.chunks_exact_mut(outputs * pixels).enumerate() {
+                for (out, row) in out.chunks_exact_mut(pixels).zip(row.chunks_exact(columns)) {
+                    out.copy_from_slice(&row[image * pixels..][..pixels]);
+                }
+            }
+        });
+        out
+    }
+
+    pub fn input_grad(&self, matrix: &[f32], grad: &[f32]) -> Vec<f32> {
+        let across = Self { inputs: self.outputs, outputs: self.inputs, ..*self };
+        across.forward(grad, &transpose(matrix, self.inputs, self.outputs), &[])
+    }
+
+    /// Gradients of the matrix and of a bias.
+    pub fn parameters(&self, x: &[f32], grad: &[f32]) -> [Vec<f32>; 2] {
+        let Self { inputs, outputs, pixels } = *self;
+        // one side is turned round: the narrower one
+        let matrix = if inputs < outputs {
+            sum_of_products((grad, outputs), (x, inputs), pixels)
+        } else {
+            transpose(&sum_of_products((x, inputs), (grad, outputs), pixels), outputs, inputs)
+        };
+        let mut bias = vec![0.0; outputs];
+        for (channel, grad) in grad.chunks_exact(pixels).enumerate() {
+            bias[channel % outputs] += grad.iter().sum::<f32>();
+        }
+        [matrix, bias]
+    }
+
+    fn images(&self, pixels: usize, batch: usize) -> usize {
+        // an image that fills vectors by itself is not copied
+        if self.pixels * 2 > pixels { 1 } else { (pixels / self.pixels).min(batch.max(1)) }
+    }
+}
+
+/// `[m, n]`: sum over images and pixels of `a[i][pixel] b[j][pixel]`.
+fn sum_of_products((a, m): (&[f32], usize), (b, n): (&[f32], usize), pixels: usize) -> Vec<f32> {
+    let group = DEPTH.div_ceil(pixels);
+    let rows = Offsets::strided(m, pixels);
+    let parts: Vec<Vec<f32>> = a
+        .par_chunks(group * m * pixels)
+        .zip(b.par_chunks(group * n * pixels))
+        .map(|(a, b)| {
+            let images = a.len() / (m * pixels);
+            let places = |image: usize| (0..images).flat_map(move |i| (0..pixels).map(move |pixel| i * image + pixel));
+            let inner: Offsets = places(m * pixels).collect();
+            let right = Panels::gathered(b, &places(n * pixels).collect::<Vec<_>>(), pixels, n);
+            let left = Gathered { data: a, rows: &rows, range: (0, m), inner: &inner };
+            let mut part = vec![0.0; m * n];
+            multiply(left, &right, Start::Zero, (&mut part, n));
+            part
+        })
+        .collect();
+    let mut sum = vec![0.0; m * n];
+    add_all(&mut sum, parts);
+    sum
+}
+
+/// Images `[B, C, pixels]` as `[C, B * pixels]`.
+fn joined(x: &[f32], channels: usize, pixels: usize) -> Cow<'_, [f32]> {
+    if x.len() == channels * pixels {
+        return Cow::Borrowed(x);
+    }
+    let columns = x.len() / channels;
+    let mut row = vec![0.0; x.len()];
+    for (image, x) in x.chunks_exact(channels * pixels).enumerate() {
+        for (row, x) in row.chunks_exact_mut(columns).zip(x.chunks_exact(pixels)) {
+            row[image * pixels..][..pixels].copy_from_slice(x);
+        }
+    }
+    Cow::Owned(row)
+}

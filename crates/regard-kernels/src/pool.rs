@@ -1,0 +1,149 @@
+//! The largest value of every aligned block of an image.
+
+use rayon::prelude::*;
+
+use crate::elementwise::rows_per_task;
+
+/// Planes `[P, H, W] -> [P, H/b, W/b]`; rows and columns that do not fill a block take no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockMax {
+    pub height: usize,
+    pub width: usize,
+    /// Side of a block.
+    pub block: usize,
+}
+
+impl BlockMax {
+    /// Rows and columns of an output.
+    #[must_use]
+    pub fn map(&self) -> [usize; 2] {
+        [self.height / self.block, self.width / self.block]
+    }
+
+    /// The largest values; not a number where there is one.
+    #[must_use]
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let [plane, map] = self.sizes();
+        let mut out = vec![0.0; self.planes(x) * map];
+        let task = rows_per_task(plane);
+        out.par_chunks_mut(task * map).zip(x.par_chunks(task * plane)).for_each(|(out, x)| {
+            for (out, x) in out.chunks_exact_mut(map).zip(x.chunks_exact(plane)) {
+                self.visit(|place, corner| out[place] = self.largest(x, corner));
+            }
+        });
+        out
+    }
+
+    /// Every gradient goes to the first of the largest values of its block.
+    #[must_use]
+    pub fn backward(&self, x: &[f32], grad: &[f32]) -> Vec<f32> {
+        let [plane, map] = self.sizes();
+        assert_eq!(grad.len(), self.planes(x) * map, "block maximum: length of the gradient");
+        let mut input_grad = vec![0.0; x.len()];
+        let task = rows_per_task(plane);
+        (input_grad.par_chunks_mut(task * plane), x.par_chunks(task * plane), grad.par_chunks(task * map))
+            .into_par_iter()
+            .for_each(|(input_grad, x, grad)| {
+                let planes = input_grad.chunks_exact_mut(plane).zip(x.chunks_exact(plane));
+                for ((input_grad, x), grad) in planes.zip(grad.chunks_exact(map)) {
+                    self.visit(|place, corner| {
+                        let (largest, mut left) = (self.largest(x, corner), grad[place]);
+                        // which one is the largest cannot be foreseen: selecting is faster than branching
+                        for row in 0..self.block {
+                            let row = corner + row * self.width..corner + row * self.width + self.block;
+                            for (input_grad, x) in input_grad[row.clone()].iter_mut().zip(&x[row]) {
+                                let here = *x == largest || x.is_nan();
+                                *input_grad = if here { left } else { 0.0 };
+                                left = if here { 0.0 } else { left };
+                            }
+                        }
+                    });
+                }
+            });
+        input_grad
+    }
+
+    /// Every block: its place among the blocks, and where it begins.
+    #[inline(always)]
+    fn visit(&self, mut block: impl FnMut(usize, usize)) {
+        let [rows, columns] = self.map();
+        for row in 0..rows {
+            for column in 0..columns {
+                block(row * columns + column, (row * self.width + column) * self.block);
+            }
+        }
+    }
+
+    /// The largest value of a block.
+    #[inline(always)]
+    fn largest(&self, x: &[f32], corner: usize) -> f32 {
+        let mut best = f32::NEG_INFINITY;
+        for row in 0..self.block {
+            for &x in &x[corner + row * self.width..][..self.block] {
+                best = if x > best || x.is_nan() { x } else { best };
+            }
+        }
+        best
+    }
+
+    fn sizes(&self) -> [usize; 2] {
+        let [rows, columns] = self.map();
+        assert!(rows * columns > 0, "block maximum: {} does not fit {} x {}", self.block, self.height, self.width);
+        [self.height * self.width, rows * columns]
+    }
+
+    fn planes(&self, x: &[f32]) -> usize {
+        let plane = self.height * self.width;
+        assert!(x.len().is_multiple_of(plane), "block maximum: planes of {plane} do not divide {}", x.len());
+        x.len() / plane
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{assert_same_on_threads, noise};
+
+    #[test]
+    fn a_block_gives_its_largest_value_and_gets_the_gradient_there() {
+        let case = BlockMax { height: 2, width: 5, block: 2 };
+        let x = [1.0, 5.0, -3.0, -1.0, 9.0, 2.0, 5.0, -2.0, -4.0, 9.0];
+        assert_eq!(case.forward(&x), [5.0, -1.0]);
+        assert_eq!(case.backward(&x, &[2.0, 3.0]), [0.0, 2.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_the_largest() {
+        let case = BlockMax { height: 1, width: 1, block: 1 };
+        assert!(case.forward(&[f32::NAN])[0].is_nan());
+        let case = BlockMax { height: 2, width: 2, block: 2 };
+        let x = [1.0, f32::NAN, f32::NAN, -2.0];
+        assert!(case.forward(&x)[0].is_nan());
+        assert_eq!(case.backward(&x, &[7.0]), [0.0, 7.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn every_block_equals_its_definition() {
+        for (height, width, block) in [(6, 6, 2), (7, 9, 2), (9, 6, 3)] {
+            let case = BlockMax { height, width, block };
+            let x = noise(3 * height * width, 1);
+            let [rows, columns] = case.map();
+            let expected: Vec<f32> = (0..3 * rows * columns)
+                .map(|at| {
+                    let (plane, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
+                    (0..block * block)
+                        .map(|p| x[(plane * height + row * block + p / block) * width + column * block + p % block])
+                        .fold(f32::NEG_INFINITY, f32::max)
+                })
+                .collect();
+            assert_eq!(case.forward(&x), expected);
+        }
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let case = BlockMax { height: 30, width: 30, block: 2 };
+        let (x, grad) = (noise(50 * 900, 1), noise(50 * 225, 2));
+        assert_same_on_threads(|| vec![case.forward(&x), case.backward(&x, &grad)]);
+    }
+}
