@@ -120,8 +120,8 @@ mod tests {
         assert_eq!(single.split(&out, 0), expected);
         let grads = case.backward([&query, &key, &value, &[]], &expected, &sums, &single.split(&grad, 0));
         let all = case.backward_rows(&qkv, &out, &sums, &grad);
-        for part in 0..3 {
-            assert_eq!(rows.split(&all, part), grads[part]);
+        for (part, grad) in grads.iter().take(3).enumerate() {
+            assert_eq!(rows.split(&all, part), *grad);
         }
     }
 

@@ -59,7 +59,7 @@ impl Convolve for Conv2d {
         let square = self.stride[0] == self.stride[1];
         match padding.filter(|_| square && self.groups == 1 && self.dilation == [1, 1]) {
             Some(padding) => {
-                let bias = self.bias.as_ref().map(|bias| bias.val());
+                let bias = self.bias.as_ref().map(burn::module::Param::val);
                 convolution(image, self.weight.val(), bias, self.stride[0], padding)
             }
             None => self.forward(image),
