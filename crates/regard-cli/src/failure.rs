@@ -1,7 +1,7 @@
 //! What a user hears when something fails: what, about which thing, and what to do.
 
 use std::fmt::{self, Display};
-use std::io;
+use std::io::{self, Write as _};
 use std::panic::{self, UnwindSafe};
 
 /// Why a command ended without its result.
@@ -69,6 +69,12 @@ impl Failure {
                 "this is a bug; `RUST_BACKTRACE=1` shows where, please report it",
             ))
         })
+    }
+
+    /// Says it on stderr in one write, so that what other processes say there cannot stand in its middle.
+    pub fn tell(&self) {
+        // nothing is left to do when stderr is gone too
+        let _ = io::stderr().write_all(format!("{self}\n").as_bytes());
     }
 }
 

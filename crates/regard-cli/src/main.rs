@@ -21,7 +21,7 @@ mod table;
 mod train;
 
 use clap::Parser as _;
-use std::io::{Write as _, stderr, stdout};
+use std::io::stdout;
 use std::process::ExitCode;
 
 use failure::Failure;
@@ -32,8 +32,7 @@ fn main() -> ExitCode {
         // a closed pipe: whoever read our output has seen enough
         Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
         Err(failure) => {
-            // nothing is left to do when stderr is gone too
-            let _ = writeln!(stderr(), "{failure}");
+            failure.tell();
             ExitCode::from(failure.status())
         }
     }

@@ -1,7 +1,6 @@
 //! `regard train` as one process of an MPI job: no process waits for one that failed.
 
 use regard::train::{Mpi, Ranks as _};
-use std::io::{Write as _, stderr};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -20,12 +19,12 @@ pub fn run(ranks: Mpi, part: impl FnOnce(&Mpi) -> Result<(), Failure>) -> Result
                 std::thread::sleep(PATIENCE);
             }
             let failure = failure.of_rank(ranks.rank());
-            let _ = writeln!(stderr(), "{failure}");
+            failure.tell();
             ranks.abort(failure.status())
         }
         // told before we wait for the others: a launcher that was stopped too may end us while we do
         Err(failure @ Failure::Stopped { .. }) => {
-            let _ = writeln!(stderr(), "{failure}");
+            failure.tell();
             drop(ranks);
             std::process::exit(failure.status().into())
         }
