@@ -28,7 +28,8 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let run = || args::Args::parse().into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
-    match Failure::of_panics(run) {
+    // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time
+    match rayon::scope(|_| Failure::of_panics(run)) {
         // a closed pipe: whoever read our output has seen enough
         Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
         Err(failure) => {

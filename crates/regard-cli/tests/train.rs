@@ -181,6 +181,47 @@ fn a_comparison_trains_each_model_with_each_seed_once() {
     assert_eq!(text(&again.stdout), told, "what is there is not trained again");
 }
 
+/// The losses that a run wrote down.
+fn losses(run: &Path) -> Vec<f64> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    records.filter_map(|record| record.get("loss")?.as_f64()).collect()
+}
+
+#[test]
+fn a_student_listens_to_the_teacher_of_another_run_as_much_as_it_is_told_to() {
+    let place = place();
+    let run = |name: &str, more: &[&str]| {
+        let output = regard(place.path(), &[&["train", "recipe.toml", "-o", name], more].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    let teacher = run("teacher", &["--model", "resnet-nano", "--set", "set={ image = [12, 12] }"]);
+    assert_eq!(teacher.0, Some(0), "{}", teacher.1);
+    let taught = |name: &str, rest: &str| {
+        let keys =
+            format!("distillation={{ teacher = 'teacher/model.toml', weights = 'teacher/best.safetensors', {rest} }}");
+        run(name, &["--set", &keys])
+    };
+    assert_eq!(run("alone", &[]).0, Some(0));
+    for (name, rest) in [
+        ("deaf", "share = 0.0"),
+        ("hard", "share = 1.0"),
+        ("soft", "share = 1.0, kind = { soft = { temperature = 3.0 } }"),
+    ] {
+        let (status, told) = taught(name, rest);
+        assert_eq!(status, Some(0), "{told}");
+    }
+    let losses = |name: &str| losses(&place.path().join(name));
+    assert_eq!(losses("deaf"), losses("alone"));
+    for name in ["hard", "soft"] {
+        assert_ne!(losses(name), losses("alone"), "{name}");
+    }
+    assert_ne!(losses("hard"), losses("soft"));
+    fs::remove_file(place.path().join("teacher/best.safetensors")).unwrap();
+    let (status, told) = taught("none", "share = 0.5");
+    assert!(status == Some(2) && told.contains("teacher/best.safetensors"), "{told}");
+}
+
 #[test]
 fn the_small_quickstart_trains_five_models_and_goes_on_from_what_is_there() {
     let place = tempfile::tempdir().unwrap();

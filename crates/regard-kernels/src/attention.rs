@@ -12,7 +12,7 @@ use crate::simd::{Vector, kernel};
 use crate::softmax::largest;
 
 /// Queries of one task: a multiple of the rows that the product keeps in registers.
-const BLOCK: usize = 48;
+pub(crate) const BLOCK: usize = 48;
 
 /// What to attend: `query [B, A, N, K]`, `key [B, A, M, K]`, `value [B, A, M, V]`.
 #[derive(Clone, Debug)]
@@ -186,11 +186,11 @@ impl Attention {
 type HeadGrads = [Vec<f32>; 3];
 
 /// What stands between the scores of one query and its weights.
-struct Row<'a> {
-    seen: usize,
-    visible: &'a [f32],
-    bias: &'a [f32],
-    scale: f32,
+pub(crate) struct Row<'a> {
+    pub seen: usize,
+    pub visible: &'a [f32],
+    pub bias: &'a [f32],
+    pub scale: f32,
 }
 
 impl Row<'_> {
@@ -209,7 +209,7 @@ impl Row<'_> {
 
 kernel!(
     /// Scores become weights; the logarithm of their sum, infinite when there is no key at all.
-    fn weigh(scores: &mut [f32], row: &Row) -> f32 = weigh_body
+    pub(crate) fn weigh(scores: &mut [f32], row: &Row) -> f32 = weigh_body
 );
 #[inline(always)]
 fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
@@ -238,7 +238,7 @@ fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
 
 kernel!(
     /// Scores become weights again, and gradients of weights become gradients of scores.
-    fn slope(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum: f32, dot: f32) = slope_body
+    pub(crate) fn slope(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum: f32, dot: f32) = slope_body
 );
 #[inline(always)]
 fn slope_body<V: Vector>(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum: f32, dot: f32) {

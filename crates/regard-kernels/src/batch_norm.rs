@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::rows_per_task;
+use crate::elementwise::{filled, piece, rows_per_task};
 use crate::gamma::{Moments, Statistics};
 use crate::simd::{Vector, kernel};
 
@@ -35,12 +35,10 @@ pub fn batch_norm(x: &[f32], weight: &[f32], bias: &[f32], moments: &Moments, ep
     assert!(bias.len() == channels && moments.mean.len() == channels, "parameters and moments differ in length");
     let scale: Vec<f32> =
         weight.iter().zip(inverses(moments, epsilon)).map(|(weight, inverse)| weight * inverse).collect();
-    let mut out = vec![0.0; x.len()];
     let task = rows_per_task(places);
-    out.par_chunks_mut(task * places).zip(x.par_chunks(task * places)).enumerate().for_each(|(index, (out, x))| {
-        normalise_planes(x, index * task, places, &moments.mean, &scale, bias, out);
-    });
-    out
+    filled(x.len(), task * places, |index, out| {
+        normalise_planes(piece(x, index, task * places), index * task, places, &moments.mean, &scale, bias, out);
+    })
 }
 
 /// Gradients of the input, the weight and the bias; those of the batch's own moments are in the input's.
@@ -82,9 +80,8 @@ pub fn batch_norm_backward(
             }
         })
         .collect();
-    let mut input_grad = vec![0.0; x.len()];
-    let inputs = x.par_chunks(task * places).zip(grad.par_chunks(task * places));
-    input_grad.par_chunks_mut(task * places).zip(inputs).enumerate().for_each(|(index, (out, (x, grad)))| {
+    let input_grad = filled(x.len(), task * places, |index, out| {
+        let [x, grad] = [x, grad].map(|x| piece(x, index, task * places));
         combine_planes(x, grad, index * task, places, &moments.mean, &line, out);
     });
     let narrow = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();

@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::elementwise::add_all;
+use crate::elementwise::{add_all, filled, piece};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::linear::Wanted;
-use crate::pointwise::Pointwise;
+use crate::pointwise::{Pointwise, sums_of_planes};
 use crate::product::{Matrix, transpose, turn};
 
 /// Pixels whose products are made at once.
@@ -60,11 +60,10 @@ impl Convolution {
         };
         let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
         let (input, output) = (self.inputs * self.pixels(), self.outputs * pixels);
-        let mut out = vec![0.0; batch * output];
-        out.par_chunks_mut(group * output).zip(x.par_chunks(group * input)).for_each(|(out, x)| {
+        filled(batch * output, group * output, |index, out| {
+            let x = piece(x, index, group * input);
             sweep.run(&self.padded(x), x.len() / input * pixels, start, out);
-        });
-        out
+        })
     }
 
     /// Gradients of input, weight and bias; empty when not wanted.
@@ -94,15 +93,14 @@ impl Convolution {
             .map(|class| reach.sweep(self, weight, [class / self.stride, class % self.stride], group))
             .filter(|sweep| sweep.rows.len() * sweep.inner.len() > 0)
             .collect();
-        let mut input_grad = vec![0.0; batch * input];
-        input_grad.par_chunks_mut(group * input).zip(grad.par_chunks(group * output)).for_each(|(input_grad, grad)| {
+        filled(batch * input, group * input, |index, input_grad| {
+            let grad = piece(grad, index, group * output);
             let padded = reach.padded(self, grad);
             for sweep in &sweeps {
                 let rows = sweep.rows.len() / group * (grad.len() / output);
                 sweep.run(&padded, rows, Start::Zero, input_grad);
             }
-        });
-        input_grad
+        })
     }
 
     fn parameters(&self, x: &[f32], grad: &[f32], batch: usize) -> [Vec<f32>; 2] {
@@ -114,7 +112,7 @@ impl Convolution {
         let (corners, taps) = (self.corners(group), self.taps());
         let places = places(0..group, outputs * pixels, 0..pixels);
         let (input, output) = (self.inputs * self.pixels(), outputs * pixels);
-        let parts: Vec<[Vec<f32>; 2]> = (x.par_chunks(group * input), grad.par_chunks(group * output))
+        let parts: Vec<Vec<f32>> = (x.par_chunks(group * input), grad.par_chunks(group * output))
             .into_par_iter()
             .map(|(x, grad)| {
                 let count = x.len() / input * pixels;
@@ -130,19 +128,12 @@ impl Convolution {
                 let x = self.padded(x);
                 let left = Gathered { data: &x, rows: &taps, range: (0, depth), inner };
                 multiply(left, &slopes, Start::Zero, (&mut weight, outputs));
-                let mut bias = vec![0.0; outputs];
-                for (channel, grad) in grad.chunks_exact(pixels).enumerate() {
-                    bias[channel % outputs] += grad.iter().sum::<f32>();
-                }
-                [weight, bias]
+                weight
             })
             .collect();
-        let mut sums = [vec![0.0; depth * outputs], vec![0.0; outputs]];
-        for part in parts {
-            sums.iter_mut().zip(part).for_each(|(sum, part)| add_all(sum, [part]));
-        }
-        let [weight, bias] = sums;
-        [transpose(&weight, outputs, depth), bias]
+        let mut weight = vec![0.0; depth * outputs];
+        add_all(&mut weight, parts);
+        [transpose(&weight, outputs, depth), sums_of_planes(grad, outputs, pixels)]
     }
 
     /// Numbers under one window.

@@ -1,5 +1,67 @@
 //! How row-wise kernels are cut into tasks: by shapes alone, so that thread counts change nothing.
 
+use rayon::prelude::*;
+use std::mem::MaybeUninit;
+
+/// An array that tasks fill piece by piece, and what they give beside it.
+///
+/// Each piece is zeros when its task begins. The task itself cleared it, just before and in its own cache: clearing a
+/// whole array first takes one thread and a trip through memory.
+pub(crate) fn filled_with<T: Send>(
+    len: usize,
+    piece: usize,
+    fill: impl Fn(usize, &mut [f32]) -> T + Sync,
+) -> (Vec<f32>, Vec<T>) {
+    let mut out = Vec::with_capacity(len);
+    let given = out.spare_capacity_mut()[..len]
+        .par_chunks_mut(piece.max(1))
+        .enumerate()
+        .map(|(index, piece)| {
+            piece.fill(MaybeUninit::new(0.0));
+            // SAFETY: every element was just written
+            fill(index, unsafe { piece.assume_init_mut() })
+        })
+        .collect();
+    // SAFETY: the pieces were the whole array, and a task that panics does not come here
+    unsafe { out.set_len(len) };
+    (out, given)
+}
+
+/// Two arrays, of so many pieces of the given lengths each, the last ones shorter; tasks fill a piece of both.
+pub(crate) fn filled_pair(
+    [len, other]: [usize; 2],
+    [piece, other_piece]: [usize; 2],
+    fill: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) -> [Vec<f32>; 2] {
+    assert_eq!(len.div_ceil(piece), other.div_ceil(other_piece), "arrays of as many pieces");
+    let mut arrays = [Vec::with_capacity(len), Vec::with_capacity(other)];
+    let [first, second] = &mut arrays;
+    let first = first.spare_capacity_mut()[..len].par_chunks_mut(piece);
+    first.zip(second.spare_capacity_mut()[..other].par_chunks_mut(other_piece)).enumerate().for_each(
+        |(index, (first, second))| {
+            first.fill(MaybeUninit::new(0.0));
+            second.fill(MaybeUninit::new(0.0));
+            // SAFETY: every element was just written
+            unsafe { fill(index, first.assume_init_mut(), second.assume_init_mut()) };
+        },
+    );
+    for (array, len) in arrays.iter_mut().zip([len, other]) {
+        // SAFETY: the pieces were the whole array, and a task that panics does not come here
+        unsafe { array.set_len(len) };
+    }
+    arrays
+}
+
+/// One array, by tasks that give nothing else.
+pub(crate) fn filled(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    filled_with(len, piece, fill).0
+}
+
+/// Piece number `index` of an array; the last one may be shorter.
+pub(crate) fn piece(x: &[f32], index: usize, len: usize) -> &[f32] {
+    &x[index * len..x.len().min((index + 1) * len)]
+}
+
 /// Rows of one task: about 16 Ki elements, enough to pay for a task, few enough to share out.
 pub(crate) fn rows_per_task(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
@@ -7,9 +69,13 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
 
 /// Adds partial sums in the order of their tasks.
 pub(crate) fn add_all(into: &mut [f32], partials: impl IntoIterator<Item = Vec<f32>>) {
-    for partial in partials {
-        for (sum, part) in into.iter_mut().zip(&partial) {
-            *sum += part;
+    let partials: Vec<Vec<f32>> = partials.into_iter().collect();
+    let task = rows_per_task(1);
+    into.par_chunks_mut(task).enumerate().for_each(|(index, into)| {
+        for partial in &partials {
+            for (sum, part) in into.iter_mut().zip(piece(partial, index, task)) {
+                *sum += part;
+            }
         }
-    }
+    });
 }

@@ -3,6 +3,9 @@
 //! Element (i, k) of the left matrix is `data[rows[i] + inner[k]]`. With tables of offsets the same loop multiplies a
 //! matrix, its transpose, the windows of an image (which are never copied out) and their adjoint.
 
+use rayon::prelude::*;
+
+use crate::elementwise::rows_per_task;
 use crate::product::{Matrix, turn};
 use crate::simd::{Path, Vector, kernel, path};
 
@@ -74,13 +77,18 @@ impl Panels {
     pub fn gathered(from: &[f32], rows: &[usize], step: usize, columns: usize) -> Self {
         let (inner, width) = (rows.len(), width());
         let mut data = vec![0.0; columns.div_ceil(width) * inner * width];
-        for (panel, data) in data.chunks_exact_mut((inner * width).max(1)).enumerate() {
+        let pack = |(panel, mut data): (usize, &mut [f32])| {
             let (first, count) = (panel * width, width.min(columns - panel * width));
-            let mut data = data;
             for run in rows.chunk_by(|row, next| row + 1 == *next) {
                 turn([count, run.len()], (&from[first * step + run[0]..], step), (&mut *data, width));
                 data = &mut data[run.len() * width..];
             }
+        };
+        let panel = (inner * width).max(1);
+        if data.len() < rows_per_task(1) {
+            data.chunks_exact_mut(panel).enumerate().for_each(pack);
+        } else {
+            data.par_chunks_exact_mut(panel).enumerate().for_each(pack);
         }
         Self { data, inner, columns }
     }
@@ -99,6 +107,8 @@ pub(crate) enum Start<'a> {
     Columns(&'a [f32]),
     /// The same value for all columns of a row.
     Rows(&'a [f32]),
+    /// What the output holds, and the same value for all rows of a column; empty for none.
+    Out(&'a [f32]),
 }
 
 /// Some rows of the left matrix.
@@ -142,8 +152,8 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
             let first = panel * width;
             let count = width.min(b.columns - first);
             let begin = match start {
-                Start::Zero | Start::Rows(_) => [V::zero(); 2],
-                Start::Columns(bias) => {
+                Start::Zero | Start::Rows(_) | Start::Out([]) => [V::zero(); 2],
+                Start::Columns(bias) | Start::Out(bias) => {
                     let bias = &bias[..b.columns];
                     [V::get(bias, first), if count > V::LANES { V::get(bias, first + V::LANES) } else { V::zero() }]
                 }
@@ -176,9 +186,10 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
                 }
                 for (r, sums) in sums.iter().enumerate().take(valid) {
                     let out = &mut out[(i + r) * stride + first..][..count];
-                    sums[0].put(out, 0);
+                    let add = matches!(start, Start::Out(_));
+                    (if add { sums[0].add(V::get(out, 0)) } else { sums[0] }).put(out, 0);
                     if count > V::LANES {
-                        sums[1].put(out, V::LANES);
+                        (if add { sums[1].add(V::get(out, V::LANES)) } else { sums[1] }).put(out, V::LANES);
                     }
                 }
             }
@@ -211,11 +222,14 @@ mod tests {
                     .map(|(at, sum)| sum - f64::from(bias[at % n]) + f64::from(down[at / n]));
                 let shifted: Vec<f64> = shifted.collect();
                 for matrix in [Matrix::rows(&b, n), Matrix::transposed(&across, inner)] {
-                    for (start, expected) in [(Start::Columns(&bias), &expected), (Start::Rows(&down), &shifted)] {
+                    // an output of ones, to which `Out` adds
+                    let more: Vec<f64> = expected.iter().map(|sum| sum + 1.0).collect();
+                    let starts = [Start::Columns(&bias), Start::Rows(&down), Start::Out(&bias)];
+                    for (start, expected) in starts.into_iter().zip([&expected, &shifted, &more]) {
                         let out = with_path(path, || {
                             let (rows, inner) = (Offsets::strided(m, inner), Offsets::strided(inner, 1));
                             let left = Gathered { data: &a, rows: &rows, range: (0, m), inner: &inner };
-                            let mut out = vec![0.0; m * n];
+                            let mut out = vec![1.0; m * n];
                             multiply(left, &Panels::new(matrix, inner.len(), n), start, (&mut out, n));
                             out
                         });

@@ -1,41 +1,31 @@
 //! The exact GELU, `x` times the normal distribution at `x`, alone and after adding a bias to rows.
 
-use rayon::prelude::*;
-
-use crate::elementwise::{add_all, rows_per_task};
+use crate::elementwise::{add_all, filled, filled_with, piece, rows_per_task};
 use crate::math::normal;
 use crate::simd::{Vector, kernel};
 
 /// GELU of every element; absolute error below 1e-6.
 pub fn gelu(x: &[f32]) -> Vec<f32> {
-    let mut out = vec![0.0; x.len()];
     let task = rows_per_task(1);
-    out.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(out, x)| forward(x, &[], out));
-    out
+    filled(x.len(), task, |index, out| forward(piece(x, index, task), &[], out))
 }
 
 /// Gradient of [`gelu`].
 pub fn gelu_backward(x: &[f32], grad: &[f32]) -> Vec<f32> {
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
-    let mut input_grad = vec![0.0; x.len()];
     let task = rows_per_task(1);
-    (input_grad.par_chunks_mut(task), x.par_chunks(task), grad.par_chunks(task))
-        .into_par_iter()
-        .for_each(|(input_grad, x, grad)| backward(x, &[], grad, input_grad));
-    input_grad
+    filled(x.len(), task, |index, out| backward(piece(x, index, task), &[], piece(grad, index, task), out))
 }
 
 /// `gelu(x + bias)` for rows as long as the bias.
 pub fn bias_gelu(x: &[f32], bias: &[f32]) -> Vec<f32> {
     check(x, bias);
-    let mut out = vec![0.0; x.len()];
     let task = rows_per_task(bias.len()) * bias.len();
-    out.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(out, x)| {
-        for (out, x) in out.chunks_exact_mut(bias.len()).zip(x.chunks_exact(bias.len())) {
+    filled(x.len(), task, |index, out| {
+        for (out, x) in out.chunks_exact_mut(bias.len()).zip(piece(x, index, task).chunks_exact(bias.len())) {
             forward(x, bias, out);
         }
-    });
-    out
+    })
 }
 
 /// Gradients of the input and the bias of [`bias_gelu`].
@@ -43,21 +33,16 @@ pub fn bias_gelu_backward(x: &[f32], bias: &[f32], grad: &[f32]) -> [Vec<f32>; 2
     check(x, bias);
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let width = bias.len();
-    let mut input_grad = vec![0.0; x.len()];
     let task = rows_per_task(width) * width;
-    let partials: Vec<Vec<f32>> = (input_grad.par_chunks_mut(task), x.par_chunks(task), grad.par_chunks(task))
-        .into_par_iter()
-        .map(|(input_grad, x, grad)| {
-            let mut partial = vec![0.0; width];
-            for ((input_grad, x), grad) in
-                input_grad.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(grad.chunks_exact(width))
-            {
-                backward(x, bias, grad, input_grad);
-                partial.iter_mut().zip(&*input_grad).for_each(|(sum, g)| *sum += g);
-            }
-            partial
-        })
-        .collect();
+    let (input_grad, partials) = filled_with(x.len(), task, |index, out| {
+        let mut partial = vec![0.0; width];
+        let rows = piece(x, index, task).chunks_exact(width).zip(piece(grad, index, task).chunks_exact(width));
+        for (out, (x, grad)) in out.chunks_exact_mut(width).zip(rows) {
+            backward(x, bias, grad, out);
+            partial.iter_mut().zip(&*out).for_each(|(sum, g)| *sum += g);
+        }
+        partial
+    });
     let mut bias_grad = vec![0.0; width];
     add_all(&mut bias_grad, partials);
     [input_grad, bias_grad]
@@ -78,7 +63,7 @@ fn biased<V: Vector>(x: &[f32], bias: &[f32], i: usize) -> V {
     if bias.is_empty() { V::get(x, i) } else { V::get(x, i).add(V::get(bias, i)) }
 }
 
-kernel!(fn forward(x: &[f32], bias: &[f32], out: &mut [f32]) = forward_body);
+kernel!(pub(crate) fn forward(x: &[f32], bias: &[f32], out: &mut [f32]) = forward_body);
 #[inline(always)]
 fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut [f32]) {
     for i in (0..x.len()).step_by(V::LANES) {
@@ -87,7 +72,7 @@ fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut [f32]) {
     }
 }
 
-kernel!(fn backward(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) = backward_body);
+kernel!(pub(crate) fn backward(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) = backward_body);
 #[inline(always)]
 fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) {
     for i in (0..x.len()).step_by(V::LANES) {

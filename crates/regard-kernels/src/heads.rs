@@ -1,8 +1,7 @@
 //! Tokens whose query, key and value lie side by side, and their heads.
 
-use rayon::prelude::*;
-
 use crate::attention::Attention;
+use crate::elementwise::{filled, piece};
 
 /// How rows `[B, N, P, A, K]` are cut.
 #[derive(Clone, Copy)]
@@ -20,24 +19,21 @@ impl Cut {
 
     /// Part `part` as `[B, A, N, K]`.
     fn split(&self, x: &[f32], part: usize) -> Vec<f32> {
-        let mut out = vec![0.0; x.len() / self.parts];
-        let image = self.tokens * self.heads * self.width;
-        out.par_chunks_mut(image).zip(x.par_chunks(self.tokens * self.row())).for_each(|(out, x)| {
+        filled(x.len() / self.parts, self.tokens * self.heads * self.width, |index, out| {
+            let x = piece(x, index, self.tokens * self.row());
             for (head, out) in out.chunks_exact_mut(self.tokens * self.width).enumerate() {
                 let start = (part * self.heads + head) * self.width;
                 for (out, x) in out.chunks_exact_mut(self.width).zip(x.chunks_exact(self.row())) {
                     out.copy_from_slice(&x[start..][..self.width]);
                 }
             }
-        });
-        out
+        })
     }
 
     /// The inverse of [`split`](Self::split) for all parts.
     fn join(&self, parts: &[&[f32]]) -> Vec<f32> {
-        let mut out = vec![0.0; parts.iter().map(|part| part.len()).sum()];
         let image = self.tokens * self.heads * self.width;
-        out.par_chunks_mut(self.tokens * self.row()).enumerate().for_each(|(index, out)| {
+        filled(parts.iter().map(|part| part.len()).sum(), self.tokens * self.row(), |index, out| {
             for (token, out) in out.chunks_exact_mut(self.row()).enumerate() {
                 for (slot, out) in out.chunks_exact_mut(self.width).enumerate() {
                     let (part, head) = (slot / self.heads, slot % self.heads);
@@ -45,8 +41,7 @@ impl Cut {
                     out.copy_from_slice(&parts[part][from..][..self.width]);
                 }
             }
-        });
-        out
+        })
     }
 }
 

@@ -1,21 +1,19 @@
 //! Layer normalisation of rows.
 
-use rayon::prelude::*;
-
-use crate::elementwise::{add_all, rows_per_task};
+use crate::elementwise::{add_all, filled_with, piece, rows_per_task};
 use crate::simd::{Vector, kernel};
 
 /// The output and, for the backward pass, `[mean, 1/deviation]` of every row.
 pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> (Vec<f32>, Vec<f32>) {
     let width = weight.len();
     check(x, weight, bias);
-    let rows = x.len() / width;
-    let (mut out, mut statistics) = (vec![0.0; x.len()], vec![0.0; rows * 2]);
-    let task = rows_per_task(width);
-    (out.par_chunks_mut(task * width), statistics.par_chunks_mut(task * 2), x.par_chunks(task * width))
-        .into_par_iter()
-        .for_each(|(out, statistics, x)| forward_rows(x, weight, bias, epsilon, out, statistics));
-    (out, statistics)
+    let task = rows_per_task(width) * width;
+    let (out, statistics) = filled_with(x.len(), task, |index, out| {
+        let mut statistics = vec![0.0; out.len() / width * 2];
+        forward_rows(piece(x, index, task), weight, bias, epsilon, out, &mut statistics);
+        statistics
+    });
+    (out, statistics.concat())
 }
 
 /// Gradients of the input, the weight and the bias.
@@ -23,21 +21,13 @@ pub fn layer_norm_backward(x: &[f32], weight: &[f32], statistics: &[f32], grad: 
     let width = weight.len();
     check(x, weight, weight);
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
-    let mut input_grad = vec![0.0; x.len()];
     let task = rows_per_task(width);
-    let partials: Vec<Vec<f32>> = (
-        input_grad.par_chunks_mut(task * width),
-        x.par_chunks(task * width),
-        statistics.par_chunks(task * 2),
-        grad.par_chunks(task * width),
-    )
-        .into_par_iter()
-        .map(|(input_grad, x, statistics, grad)| {
-            let mut partial = vec![0.0; width * 2];
-            backward_rows(x, weight, statistics, grad, input_grad, &mut partial);
-            partial
-        })
-        .collect();
+    let (input_grad, partials) = filled_with(x.len(), task * width, |index, out| {
+        let [x, grad] = [x, grad].map(|x| piece(x, index, task * width));
+        let mut partial = vec![0.0; width * 2];
+        backward_rows(x, weight, piece(statistics, index, task * 2), grad, out, &mut partial);
+        partial
+    });
     let mut weight_grad = vec![0.0; width * 2];
     add_all(&mut weight_grad, partials);
     let bias_grad = weight_grad.split_off(width);
@@ -54,7 +44,7 @@ fn check(x: &[f32], weight: &[f32], bias: &[f32]) {
     );
 }
 
-kernel!(fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32], statistics: &mut [f32]) = forward_rows_body);
+kernel!(pub(crate) fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32], statistics: &mut [f32]) = forward_rows_body);
 #[inline(always)]
 fn forward_rows_body<V: Vector>(
     x: &[f32],
@@ -89,7 +79,7 @@ fn forward_rows_body<V: Vector>(
     }
 }
 
-kernel!(fn backward_rows(x: &[f32], weight: &[f32], statistics: &[f32], grad: &[f32], input_grad: &mut [f32], partial: &mut [f32]) = backward_rows_body);
+kernel!(pub(crate) fn backward_rows(x: &[f32], weight: &[f32], statistics: &[f32], grad: &[f32], input_grad: &mut [f32], partial: &mut [f32]) = backward_rows_body);
 #[inline(always)]
 fn backward_rows_body<V: Vector>(
     x: &[f32],

@@ -16,6 +16,7 @@ pub mod batch_norm;
 pub mod blocks;
 pub mod convolution;
 mod elementwise;
+pub mod encoder;
 pub mod gamma;
 mod gathered;
 pub mod gelu;

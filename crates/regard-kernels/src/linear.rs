@@ -2,14 +2,21 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::add_all;
+use crate::elementwise::{add_all, filled, piece};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::product::{Matrix, transpose};
 
 /// Rows of one task.
 const TASK: usize = 96;
-/// Rows whose products are summed at once into a gradient of the weight.
+/// The most rows whose products are summed at once into a gradient of the weight.
 const DEPTH: usize = 512;
+
+/// Rows of each of the parts that sum a gradient of the weight: an even number of parts of about equal size, by the
+/// number of rows alone, since a sum in other parts has other bits.
+fn depth(rows: usize) -> usize {
+    let parts = rows.div_ceil(DEPTH).next_multiple_of(2);
+    rows.div_ceil(parts.max(1)).next_multiple_of(8).max(8)
+}
 
 /// Widths of the rows that come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,20 +62,21 @@ impl Linear {
     fn parameters(&self, x: &[f32], grad: &[f32]) -> [Vec<f32>; 2] {
         let (inputs, outputs) = (self.inputs, self.outputs);
         // a gradient is turned round, so that rows are summed along and not across
-        let columns = Offsets::strided(outputs, DEPTH);
-        let depth = Offsets::strided(DEPTH, 1);
-        let parts: Vec<[Vec<f32>; 2]> = (x.par_chunks(DEPTH * inputs), grad.par_chunks(DEPTH * outputs))
+        let count = depth(x.len() / inputs);
+        let columns = Offsets::strided(outputs, count);
+        let depth = Offsets::strided(count, 1);
+        let (weights, biases): (Vec<_>, Vec<_>) = (x.par_chunks(count * inputs), grad.par_chunks(count * outputs))
             .into_par_iter()
             .map(|(x, grad)| {
                 let rows = x.len() / inputs;
                 let last; // the last rows are fewer
-                let inner = if rows == DEPTH {
+                let inner = if rows == count {
                     &depth
                 } else {
                     last = Offsets::strided(rows, 1);
                     &last
                 };
-                let across = transpose(grad, outputs, DEPTH);
+                let across = transpose(grad, outputs, count);
                 let left = Gathered { data: &across, rows: &columns, range: (0, outputs), inner };
                 let mut weight = vec![0.0; outputs * inputs];
                 let x = Panels::new(Matrix::rows(x, inputs), rows, inputs);
@@ -77,13 +85,11 @@ impl Linear {
                 for grad in grad.chunks_exact(outputs) {
                     bias.iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad);
                 }
-                [weight, bias]
+                (weight, bias)
             })
-            .collect();
+            .unzip();
         let mut sums = [vec![0.0; outputs * inputs], vec![0.0; outputs]];
-        for part in parts {
-            sums.iter_mut().zip(part).for_each(|(sum, part)| add_all(sum, [part]));
-        }
+        sums.iter_mut().zip([weights, biases]).for_each(|(sum, parts)| add_all(sum, parts));
         sums
     }
 
@@ -96,15 +102,15 @@ impl Linear {
 
 /// `[rows, inner] x [inner, n] -> [rows, n]`
 fn product(x: &[f32], inner: usize, b: &Panels, start: Start, n: usize) -> Vec<f32> {
-    let mut out = vec![0.0; x.len() / inner * n];
+    let len = x.len() / inner * n;
     let (rows, offsets) = (Offsets::strided(TASK, inner), Offsets::strided(inner, 1));
-    let last = Offsets::strided(out.len() / n % TASK, inner);
-    out.par_chunks_mut(TASK * n).zip(x.par_chunks(TASK * inner)).for_each(|(out, x)| {
+    let last = Offsets::strided(len / n % TASK, inner);
+    filled(len, TASK * n, |index, out| {
+        let x = piece(x, index, TASK * inner);
         let rows = if x.len() == TASK * inner { &rows } else { &last };
         let left = Gathered { data: x, rows, range: (0, rows.len()), inner: &offsets };
         multiply(left, b, start, (out, n));
-    });
-    out
+    })
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-use crate::elementwise::add_all;
+use crate::elementwise::{add_all, filled, piece, rows_per_task};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::product::{Matrix, transpose};
+use crate::simd::{Vector, kernel};
 
 /// Pixels that fill vectors well.
 const ROW: usize = 128;
@@ -30,8 +31,8 @@ impl Pointwise {
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
         let left = Gathered { data: matrix, rows: &rows, range: (0, outputs), inner: &inner };
         let start = if bias.is_empty() { Start::Zero } else { Start::Rows(bias) };
-        let mut out = vec![0.0; x.len() / inputs * outputs];
-        out.par_chunks_mut(group * outputs * pixels).zip(x.par_chunks(group * inputs * pixels)).for_each(|(out, x)| {
+        filled(x.len() / inputs * outputs, group * outputs * pixels, |index, out| {
+            let x = piece(x, index, group * inputs * pixels);
             let columns = x.len() / inputs;
             let panels = Panels::new(Matrix::rows(&joined(x, inputs, pixels), columns), inputs, columns);
             if columns == pixels {
@@ -45,8 +46,7 @@ impl Pointwise {
                     out.copy_from_slice(&row[image * pixels..][..pixels]);
                 }
             }
-        });
-        out
+        })
     }
 
     pub fn input_grad(&self, matrix: &[f32], grad: &[f32]) -> Vec<f32> {
@@ -63,11 +63,7 @@ impl Pointwise {
         } else {
             transpose(&sum_of_products((x, inputs), (grad, outputs), pixels), outputs, inputs)
         };
-        let mut bias = vec![0.0; outputs];
-        for (channel, grad) in grad.chunks_exact(pixels).enumerate() {
-            bias[channel % outputs] += grad.iter().sum::<f32>();
-        }
-        [matrix, bias]
+        [matrix, sums_of_planes(grad, outputs, pixels)]
     }
 
     fn images(&self, pixels: usize, batch: usize) -> usize {
@@ -97,6 +93,34 @@ fn sum_of_products((a, m): (&[f32], usize), (b, n): (&[f32], usize), pixels: usi
     let mut sum = vec![0.0; m * n];
     add_all(&mut sum, parts);
     sum
+}
+
+/// `[B, C, pixels] -> [C]`
+pub(crate) fn sums_of_planes(x: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
+    let task = rows_per_task(channels * pixels) * channels * pixels;
+    let parts: Vec<Vec<f32>> = x
+        .par_chunks(task)
+        .map(|x| {
+            let mut sums = vec![0.0; channels];
+            for (channel, x) in x.chunks_exact(pixels).enumerate() {
+                sums[channel % channels] += plane_sum(x);
+            }
+            sums
+        })
+        .collect();
+    let mut sums = vec![0.0; channels];
+    add_all(&mut sums, parts);
+    sums
+}
+
+kernel!(fn plane_sum(x: &[f32]) -> f32 = plane_sum_body);
+#[inline(always)]
+fn plane_sum_body<V: Vector>(x: &[f32]) -> f32 {
+    let mut sum = V::zero();
+    for i in (0..x.len()).step_by(V::LANES) {
+        sum = sum.add(V::get(x, i));
+    }
+    sum.sum()
 }
 
 /// Images `[B, C, pixels]` as `[C, B * pixels]`.

@@ -7,6 +7,7 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
+use crate::elementwise::{filled, piece};
 use crate::product::transpose_into;
 use crate::tile::TILE;
 
@@ -201,9 +202,7 @@ pub(crate) fn separate(x: &[f32], batch: usize) -> Vec<f32> {
 
 fn turn(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut [f32]) + Sync) -> Vec<f32> {
     let len = (x.len() / batch * TILE).max(1);
-    let mut out = vec![0.0; x.len()];
-    out.par_chunks_mut(len).zip(x.par_chunks(len)).for_each(|(out, x)| group(x, out));
-    out
+    filled(x.len(), len, |index, out| group(piece(x, index, len), out))
 }
 
 /// Where a padded index comes from; none for a zero border.

@@ -1,6 +1,8 @@
 //! Row-wise functions of every transformer, fused on the CPU and plain Burn elsewhere.
 
+use burn::module::Param;
 use burn::tensor::{Tensor, activation};
+use regard_kernels::encoder::Encoder;
 use regard_kernels::linear::{Linear, Wanted};
 use regard_kernels::{gelu as gelu_kernels, layer_norm as norm_kernels, softmax as softmax_kernels};
 
@@ -71,6 +73,40 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
         Some(bias) => out + bias.unsqueeze(),
         None => out,
     }
+}
+
+/// A whole pre-norm block of an encoder, `[B, N, D] -> [B, N, D]`, for tensors that [`fused::runs_on`].
+///
+/// `norms` are weight and bias of the first and of the second; `maps` are qkv, proj, fc1 and fc2.
+pub(crate) fn encoder_block(
+    x: Tensor<3>,
+    heads: usize,
+    epsilon: f64,
+    norms: [&Param<Tensor<1>>; 4],
+    maps: [(&Param<Tensor<2>>, &Param<Tensor<1>>); 4],
+) -> Tensor<3> {
+    let shape = x.dims();
+    let inner = maps[2].0.lazy_shape().dims::<2>()[0];
+    let kernel = Encoder { tokens: shape[1], dim: shape[2], heads, inner, epsilon: epsilon as f32 };
+    let [norm1, norm1_bias, norm2, norm2_bias] = norms.map(|norm| norm.val().into_dispatch());
+    let [qkv, proj, fc1, fc2] = maps.map(|(weight, bias)| [weight.val().into_dispatch(), bias.val().into_dispatch()]);
+    let [[qkv, qkv_bias], [proj, proj_bias], [fc1, fc1_bias], [fc2, fc2_bias]] = [qkv, proj, fc1, fc2];
+    let inputs = [
+        x.into_dispatch(),
+        norm1,
+        norm1_bias,
+        qkv,
+        qkv_bias,
+        proj,
+        proj_bias,
+        norm2,
+        norm2_bias,
+        fc1,
+        fc1_bias,
+        fc2,
+        fc2_bias,
+    ];
+    fused::apply(kernel, inputs, shape)
 }
 
 /// The exact GELU.
@@ -153,6 +189,21 @@ impl Kernel<3> for Linear {
     fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
         let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
         Linear::backward(self, x, weight, grad, wanted)
+    }
+}
+
+impl Kernel<13> for Encoder {
+    fn forward(&self, [x, parameters @ ..]: [&[f32]; 13]) -> (Vec<f32>, Vec<f32>) {
+        Encoder::forward(self, x, parameters)
+    }
+    fn infer(&self, [x, parameters @ ..]: [&[f32]; 13]) -> Vec<f32> {
+        Encoder::infer(self, x, parameters)
+    }
+    fn backward(&self, [x, parameters @ ..]: [&[f32]; 13], kept: Kept, grad: &[f32]) -> [Vec<f32>; 13] {
+        let wanted = kept.wanted[1..].contains(&true);
+        let (input, grads) = Encoder::backward(self, x, parameters, kept.extra, grad, wanted);
+        let mut grads = std::iter::once(input).chain(grads);
+        std::array::from_fn(|_| grads.next().expect("an input and twelve parameters"))
     }
 }
 

@@ -27,6 +27,11 @@ pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
     /// The output, and whatever the backward pass wants kept.
     fn forward(&self, inputs: [&[f32]; N]) -> (Vec<f32>, Vec<f32>);
 
+    /// The output alone, when there will be no backward pass.
+    fn infer(&self, inputs: [&[f32]; N]) -> Vec<f32> {
+        self.forward(inputs).0
+    }
+
     /// One gradient for each input.
     fn backward(&self, inputs: [&[f32]; N], kept: Kept, grad: &[f32]) -> [Vec<f32>; N];
 }
@@ -62,7 +67,7 @@ pub(crate) fn apply<const N: usize, const D: usize>(
     let context = inputs.iter().fold(DispatchAutodiffContext::Disabled, |all, input| all.merge(input.autodiff));
     let kind = if context == DispatchAutodiffContext::Disabled {
         let inputs = inputs.map(|input| contiguous(untracked(input.kind)));
-        let (out, _) = kernel.forward(inputs.each_ref().map(slice));
+        let out = kernel.infer(inputs.each_ref().map(slice));
         DispatchTensorKind::Flex(BackendTensor::Float(tensor(out, shape.to_vec())))
     } else {
         let out = differentiable(kernel, inputs.map(|input| tracked(input.kind)), shape.to_vec());

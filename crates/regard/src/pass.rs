@@ -59,6 +59,12 @@ impl Pass {
         result
     }
 
+    /// Whether nobody listens and no branch is left out: parts of a model may then run as a whole.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        matches!(self.listener, Listener::Nobody) && self.depth.as_ref().is_none_or(depth::Depth::is_idle)
+    }
+
     /// Whether somebody wants `name` at this place of the model.
     #[must_use]
     pub fn listens(&self, name: &str) -> bool {

@@ -4,14 +4,14 @@ use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
     Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset, shown,
 };
-use serde::Deserialize;
+use regard::train::Recipe;
 use std::io::{Write as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::failure::Failure;
 use crate::model::at_least_one;
-use crate::{files, font};
+use crate::{files, font, recipes};
 
 /// Draw what a model sees of a dataset after augmentation
 #[derive(Debug, clap::Args)]
@@ -23,9 +23,10 @@ pub struct Args {
     #[arg(short, long, value_name = "PAGE")]
     output: PathBuf,
 
-    /// A recipe with `image`, `[augment]` and `[mix]`; without one: random resized crops and flips
-    #[arg(long, value_name = "FILE")]
-    recipe: Option<PathBuf>,
+    /// As this recipe prepares them for its model, a file or one of `regard recipes`; without one: random resized
+    /// crops and flips
+    #[arg(long, value_name = "RECIPE")]
+    recipe: Option<String>,
 
     /// Rows of pictures; those of a row are mixed with each other
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
@@ -40,59 +41,42 @@ pub struct Args {
     seed: u64,
 }
 
-/// What is read of a recipe; its other fields are about training.
-#[derive(Debug, Default, Deserialize)]
-struct Recipe {
-    /// Rows and columns of an image.
-    image: Option<[usize; 2]>,
-    augment: Option<Augment>,
-    #[serde(default)]
-    mix: Mix,
-}
-
-impl Recipe {
-    fn read(path: &Path) -> Result<Self, Failure> {
-        let name = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::input(format!("cannot read `{name}`: {error}"), "is the path right?"))?;
-        toml::from_str(&text).map_err(|error| {
-            Failure::input(
-                format!("`{name}`: {}", error.to_string().trim_end()),
-                "`image = [32, 32]`, and tables `[augment]` and `[mix]`",
-            )
-        })
-    }
-
-    /// What it says, or what is usual.
-    fn preparation(self, dataset: &dyn Dataset, seed: u64) -> Result<Preparation, Failure> {
-        let usual = Augment {
+/// How pictures are prepared: as a recipe says, or in the usual way.
+fn preparation(recipe: Option<&Recipe>, dataset: &dyn Dataset, seed: u64) -> Result<Preparation, Failure> {
+    let preparation = if let Some(recipe) = recipe {
+        let (model, _) = recipe.model(dataset.classes().len())?;
+        Preparation {
+            image: model.image(),
+            channels: 3,
+            preprocess: Preprocess::WHOLE,
+            augment: Some(recipe.augment.clone()),
+            mix: recipe.mix,
+            seed,
+        }
+    } else {
+        // as large as the pictures are, within reason
+        let [rows, columns] = dataset.picture(0)?.size();
+        let augment = Augment {
             crop: Crop::RandomResized { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0] },
             flip: 0.5,
             ..Augment::default()
         };
-        let image = if let Some(image) = self.image {
-            image
-        } else {
-            // as large as the pictures are, within reason
-            let [rows, columns] = dataset.picture(0)?.size();
-            [rows.min(columns).min(224); 2]
-        };
-        let preparation = Preparation {
-            image,
+        Preparation {
+            image: [rows.min(columns).min(224); 2],
             channels: 3,
             preprocess: Preprocess::WHOLE,
-            augment: Some(self.augment.unwrap_or(usual)),
-            mix: self.mix,
+            augment: Some(augment),
+            mix: Mix::default(),
             seed,
-        };
-        let hint = "the field is one of the recipe";
-        preparation.validate().map_err(|error| Failure::input(error, hint))?;
-        let most = image.into_iter().max().unwrap_or(0);
-        if most > LARGEST {
-            return Err(Failure::input(format!("`image`: more than {LARGEST} pixels a side: {most}"), hint));
         }
-        Ok(preparation)
+    };
+    let hint = "the field is one of the recipe";
+    preparation.validate().map_err(|error| Failure::input(error, hint))?;
+    let most = preparation.image.into_iter().max().unwrap_or(0);
+    if most > LARGEST {
+        return Err(Failure::input(format!("`image`: more than {LARGEST} pixels a side: {most}"), hint));
     }
+    Ok(preparation)
 }
 
 /// The most pixels of a side of an image.
@@ -108,13 +92,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "`--rows` and `--columns` are smaller",
         ));
     }
-    let recipe = args.recipe.as_deref().map_or_else(|| Ok(Recipe::default()), Recipe::read)?;
+    let recipe = args.recipe.as_deref().map(recipes::read).transpose()?.map(|(recipe, _)| recipe);
     let dataset = dataset::open(&args.source, Part::Train)
         .map_err(|error| Failure::input(error, "the name of a dataset, or a folder with a folder for each class"))?;
     if dataset.is_empty() {
         return Err(Failure::input(format!("no pictures in `{}`", args.source), "is the path right?"));
     }
-    let preparation = recipe.preparation(dataset.as_ref(), args.seed)?;
+    let preparation = preparation(recipe.as_ref(), dataset.as_ref(), args.seed)?;
     let [rows, columns] = preparation.image;
     let sheet = sheet(&dataset, preparation, [args.rows, args.columns])?;
     files::write(&args.output, format, &DynamicImage::ImageRgb8(sheet))?;
@@ -227,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_sheet_shows_the_levels_of_the_pictures_and_more_rows_than_an_epoch_has() {
-        let preparation = Recipe::default().preparation(colours().as_ref(), 0).unwrap();
+        let preparation = preparation(None, colours().as_ref(), 0).unwrap();
         assert_eq!(preparation.image, [10, 10]);
         let sheet = sheet(&colours(), preparation, [4, 9]).unwrap();
         // five pictures are all there are for a row of nine
@@ -249,23 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_is_read_and_its_faults_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let read = |text: &str| {
-            let path = folder.path().join("recipe.toml");
-            std::fs::write(&path, text).unwrap();
-            Recipe::read(&path).and_then(|recipe| recipe.preparation(colours().as_ref(), 0))
+    fn a_recipe_is_followed_and_its_faults_are_named() {
+        let followed = |text: &str| {
+            let recipe = Recipe::from_toml(text)?;
+            preparation(Some(&recipe), colours().as_ref(), 0)
         };
-        let text = "image = [8, 6]\nepochs = 3\n[augment]\nflip = 1.0\n[mix]\nmixup = 0.8\n[optimiser]\nrate = 1.0\n";
-        let right = read(text).unwrap();
-        assert_eq!((right.image, right.augment.unwrap().flip, right.mix.mixup), ([8, 6], 1.0, 0.8));
+        let text = "model = 'vit-nano'\nset = { image = [8, 12] }\n[augment]\nflip = 1.0\n[mix]\nmixup = 0.8\n";
+        let right = followed(text).unwrap();
+        assert_eq!((right.image, right.augment.unwrap().flip, right.mix.mixup), ([8, 12], 1.0, 0.8));
         for (text, word) in [
             ("[augment]\nflipp = 1.0", "flipp"),
-            ("[augment]\nflip = 2.0", "augment.flip"),
-            ("image = [0, 5]", "image"),
-            ("image = [5, 5000]", "5000"),
+            ("[augment]\nflip = 2.0", "flip"),
+            ("model = 'resnet-nano'\nset = { image = [32, 5000] }", "5000"),
         ] {
-            let failure = read(text).unwrap_err();
+            let failure = followed(text).unwrap_err();
             assert!(failure.status() == 2 && failure.to_string().contains(word), "{failure}");
         }
     }

@@ -85,19 +85,29 @@ fn sensitivity(trained: &Trained, images: Tensor<4>, channels: usize) -> Vec<f32
 /// A picture, enlarged; with a map, dimmed where little attention is.
 fn panel(picture: &Picture, map: Option<([usize; 2], &[f32])>) -> RgbImage {
     let [rows, columns] = picture.size();
-    let most = map.map_or(0.0, |(_, values)| values.iter().copied().fold(f32::MIN_POSITIVE, f32::max));
+    let [least, most] = map.map_or([0.0, 1.0], |(_, values)| usual(values));
     RgbImage::from_fn(SIDE, SIDE, |x, y| {
         let at =
             |size: [usize; 2]| (y as usize * size[0] / SIDE as usize) * size[1] + x as usize * size[1] / SIDE as usize;
         let pixel = &picture.pixels()[3 * at([rows, columns])..][..3];
         match map {
             Some((size, values)) if !values.is_empty() => {
-                let heat = glow((values[at(size)] / most).sqrt());
+                let heat = glow(((values[at(size)] - least) / (most - least)).clamp(0.0, 1.0));
                 Rgb([0, 1, 2].map(|c| (0.35 * f32::from(pixel[c]) + 0.65 * f32::from(heat[c])) as u8))
             }
             _ => Rgb([pixel[0], pixel[1], pixel[2]]),
         }
     })
+}
+
+/// Between which values all but a twentieth at both ends are: the few places at an edge that windows leave out, or
+/// look at twice, would take all colours.
+fn usual(values: &[f32]) -> [f32; 2] {
+    let mut sorted: Vec<f32> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f32::total_cmp);
+    let at = |share: f32| sorted.get(((sorted.len().max(1) - 1) as f32 * share).round() as usize).copied();
+    let (least, most) = (at(0.05).unwrap_or(0.0), at(0.95).unwrap_or(1.0));
+    [least, if most > least { most } else { least + 1.0 }]
 }
 
 /// Panels side by side, as a file.

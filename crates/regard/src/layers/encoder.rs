@@ -14,7 +14,7 @@ use super::{LayerNorm, Linear};
 use crate::attention::self_attention;
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work, size};
-use crate::{Error, Pass, function};
+use crate::{Error, Pass, function, fused};
 
 /// An image cut into square patches, each a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,10 +178,33 @@ impl EncoderBlock {
     /// # Panics
     /// When the tokens have another width.
     pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
+        if pass.is_plain()
+            && let Some(out) = self.as_a_whole(&x)
+        {
+            return out;
+        }
         let attended = pass.within("attn", |pass| self.attn.forward(self.norm1.forward(x.clone()), pass));
         let x = x + pass.branch(scaled(self.ls1.as_ref(), attended));
         let thought = self.mlp.forward(self.norm2.forward(x.clone()));
         x + pass.branch(scaled(self.ls2.as_ref(), thought))
+    }
+}
+
+impl EncoderBlock {
+    /// The same in one kernel, where there is one: on the CPU, without `LayerScale`, with all biases.
+    fn as_a_whole(&self, x: &Tensor<3>) -> Option<Tensor<3>> {
+        let usual = self.ls1.is_none() && self.ls2.is_none() && x.dims()[2] == size(&self.norm1.weight);
+        if !usual || !fused::runs_on(x) || self.norm1.epsilon != self.norm2.epsilon {
+            return None;
+        }
+        let maps = [&self.attn.qkv, &self.attn.proj, &self.mlp.fc1, &self.mlp.fc2];
+        let [Some(qkv), Some(proj), Some(fc1), Some(fc2)] =
+            maps.map(|map| map.bias.as_ref().map(|bias| (&map.weight, bias)))
+        else {
+            return None;
+        };
+        let norms = [&self.norm1.weight, &self.norm1.bias, &self.norm2.weight, &self.norm2.bias];
+        Some(function::encoder_block(x.clone(), self.attn.heads, self.norm1.epsilon, norms, [qkv, proj, fc1, fc2]))
     }
 }
 

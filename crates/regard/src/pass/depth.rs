@@ -47,6 +47,11 @@ pub(super) struct Depth {
 }
 
 impl Depth {
+    /// Whether it leaves nothing out.
+    pub fn is_idle(&self) -> bool {
+        self.options.rate == 0.0
+    }
+
     /// Of the block that was entered last.
     fn rate(&self) -> f64 {
         let StochasticDepth { rate, uniform, .. } = self.options;

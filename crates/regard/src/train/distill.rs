@@ -2,18 +2,19 @@
 
 use burn::tensor::{Int, Tensor};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 use super::Loss;
 use crate::data::Target;
 use crate::function::{log_softmax, softmax};
-use crate::models::{self, Heads};
+use crate::models::{self, Heads, ModelConfig};
 use crate::{Error, Pass};
 
 /// Who teaches, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Distillation {
-    /// A preset.
+    /// A preset, or a file such as the `model.toml` of a run.
     pub teacher: String,
     /// Its weights, for the same classes: a file or an address.
     pub weights: String,
@@ -45,7 +46,9 @@ impl Distillation {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        models::preset(&self.teacher)?;
+        if !self.is_a_file() {
+            models::preset(&self.teacher)?;
+        }
         super::recipe::check_share("distillation.share", self.share)?;
         match self.kind {
             DistillationKind::Soft { temperature } if !(temperature.is_finite() && temperature > 0.0) => {
@@ -53,6 +56,21 @@ impl Distillation {
             }
             _ => Ok(()),
         }
+    }
+
+    fn is_a_file(&self) -> bool {
+        Path::new(&self.teacher).extension().is_some_and(|ending| ending == "toml")
+    }
+
+    /// The teacher's configuration.
+    pub(super) fn config(&self) -> Result<ModelConfig, Error> {
+        if !self.is_a_file() {
+            return Ok(models::preset(&self.teacher)?.config);
+        }
+        let unreadable = |reason: String| Error::Field { field: "distillation.teacher".into(), reason };
+        let text = std::fs::read_to_string(&self.teacher)
+            .map_err(|error| unreadable(format!("cannot read `{}`: {error}", self.teacher)))?;
+        ModelConfig::from_toml(&text).map_err(|error| unreadable(format!("`{}`, {error}", self.teacher)))
     }
 
     /// The sum over pictures; the distilled head listens to the teacher where there is one.

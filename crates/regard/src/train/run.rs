@@ -9,7 +9,7 @@ use super::checkpoint::{self, Progress, RealDisk};
 use super::{Engine, Folder, Ranks, Recipe, together};
 use crate::data::{Batch, Dataset, Loader, Order, Part, Preparation, Preprocess, dataset};
 use crate::evaluate::{EpochRecord, Evaluation, History, Record, StepRecord};
-use crate::models::{self, Model, ModelConfig};
+use crate::models::{Model, ModelConfig};
 use crate::weights::{self, LoadOptions};
 use crate::{Error, Pass};
 
@@ -136,7 +136,7 @@ impl Parts {
 
 fn teacher(recipe: &Recipe, classes: usize, device: &Device) -> Result<Option<Model>, Error> {
     let Some(distillation) = &recipe.distillation else { return Ok(None) };
-    let config = models::preset(&distillation.teacher)?.config.with("classes", serde_json::json!(classes))?;
+    let config = distillation.config()?.with("classes", serde_json::json!(classes))?;
     let path = weights::fetch(&distillation.weights, &mut |_| {})?;
     let options = LoadOptions { grid: config.grid(), ..LoadOptions::default() };
     Ok(Some(weights::load(config.init(device)?, &path, &options)?.model))

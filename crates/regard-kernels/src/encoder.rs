@@ -1,0 +1,441 @@
+//! One block of a pre-norm encoder as a whole: a few pictures at a time stay in the cache from its first norm to its
+//! last sum, and threads never wait for each other inside of it.
+
+use rayon::prelude::*;
+
+use crate::attention::{BLOCK, Row, slope, weigh};
+use crate::elementwise::{add_all, filled, filled_pair, filled_with, piece};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::product::{self, Matrix, Size, transpose, turn};
+use crate::{gelu, layer_norm};
+
+/// Fewest rows of a group of pictures: enough for products to be worth their packed sides.
+const ROWS: usize = 96;
+/// Most parts that sum gradients of the parameters, and most numbers in all of them.
+const PARTS: usize = 8;
+const NUMBERS: usize = 1 << 26;
+
+/// Sizes of a block: `x = x + proj(attention(qkv(norm1(x))))`, then `x = x + fc2(gelu(fc1(norm2(x))))`.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoder {
+    /// Of one picture.
+    pub tokens: usize,
+    pub dim: usize,
+    pub heads: usize,
+    /// Width between the two layers of the MLP.
+    pub inner: usize,
+    pub epsilon: f32,
+}
+
+/// What the parameters are called, in the order in which they come and their gradients go.
+///
+/// Weights of linear maps are `[out, in]`.
+pub const PARAMETERS: [&str; 12] = [
+    "norm1.weight",
+    "norm1.bias",
+    "qkv.weight",
+    "qkv.bias",
+    "proj.weight",
+    "proj.bias",
+    "norm2.weight",
+    "norm2.bias",
+    "fc1.weight",
+    "fc1.bias",
+    "fc2.weight",
+    "fc2.bias",
+];
+
+/// What the forward pass keeps of a group of pictures.
+struct Kept<T> {
+    /// `[rows, 3D]`
+    qkv: T,
+    /// `[rows, D]`, what the heads saw
+    seen: T,
+    /// `[rows, D]`, after the first sum
+    middle: T,
+    /// `[rows, M]`, before the activation
+    inner: T,
+    /// Mean and scale of each row in both norms: `[rows, 2]` each
+    norms: [T; 2],
+    /// Logarithm of the sum of each query: `[pictures, A, N]`
+    sums: T,
+}
+
+impl Encoder {
+    /// Numbers of each parameter.
+    #[must_use]
+    pub const fn lengths(&self) -> [usize; 12] {
+        let (d, m) = (self.dim, self.inner);
+        [d, d, 3 * d * d, 3 * d, d * d, d, d, d, m * d, m, d * m, d]
+    }
+
+    /// The output and what the backward pass wants kept.
+    #[must_use]
+    pub fn forward(&self, x: &[f32], parameters: [&[f32]; 12]) -> (Vec<f32>, Vec<f32>) {
+        self.check(x, &parameters);
+        let (d, maps) = (self.dim, self.maps(&parameters));
+        let (rows, group) = (x.len() / d, self.group());
+        let pieces = [d, self.kept()].map(|width| group * width);
+        let [out, kept] = filled_pair([x.len(), rows * self.kept()], pieces, |index, out, kept| {
+            self.forward_group(piece(x, index, group * d), &maps, &parameters, self.split_mut(kept), out);
+        });
+        (out, kept)
+    }
+
+    /// The output alone.
+    #[must_use]
+    pub fn infer(&self, x: &[f32], parameters: [&[f32]; 12]) -> Vec<f32> {
+        self.check(x, &parameters);
+        let maps = self.maps(&parameters);
+        let group = self.group() * self.dim;
+        filled(x.len(), group, |index, out| {
+            let mut kept = vec![0.0; out.len() / self.dim * self.kept()];
+            self.forward_group(piece(x, index, group), &maps, &parameters, self.split_mut(&mut kept), out);
+        })
+    }
+
+    /// The linear maps as the forward pass wants them.
+    fn maps(&self, parameters: &[&[f32]; 12]) -> [Panels; 4] {
+        let (d, m) = (self.dim, self.inner);
+        [(2, d, 3 * d), (4, d, d), (8, d, m), (10, m, d)]
+            .map(|(map, inputs, outputs)| Panels::new(Matrix::transposed(parameters[map], inputs), inputs, outputs))
+    }
+
+    fn forward_group(
+        &self,
+        x: &[f32],
+        maps: &[Panels; 4],
+        parameters: &[&[f32]; 12],
+        kept: Kept<&mut [f32]>,
+        out: &mut [f32],
+    ) {
+        let [norm1, norm1_bias, _, qkv, _, proj, norm2, norm2_bias, _, fc1, _, fc2] = *parameters;
+        let (d, m) = (self.dim, self.inner);
+        let mut normed = vec![0.0; x.len()];
+        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, kept.norms[0]);
+        rows_times(&normed, d, &maps[0], Start::Columns(qkv), kept.qkv);
+        self.attend(kept.qkv, kept.seen, kept.sums);
+        kept.middle.copy_from_slice(x);
+        rows_times(kept.seen, d, &maps[1], Start::Out(proj), kept.middle);
+        layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, kept.norms[1]);
+        rows_times(&normed, d, &maps[2], Start::Columns(fc1), kept.inner);
+        let mut active = vec![0.0; kept.inner.len()];
+        gelu::forward(kept.inner, &[], &mut active);
+        out.copy_from_slice(kept.middle);
+        rows_times(&active, m, &maps[3], Start::Out(fc2), out);
+    }
+
+    /// Gradients of the input and of the parameters; the latter are empty when not wanted.
+    #[must_use]
+    pub fn backward(
+        &self,
+        x: &[f32],
+        parameters: [&[f32]; 12],
+        kept: &[f32],
+        grad: &[f32],
+        wanted: bool,
+    ) -> (Vec<f32>, [Vec<f32>; 12]) {
+        self.check(x, &parameters);
+        let [_, _, qkv, _, proj, _, _, _, fc1, _, fc2, _] = parameters;
+        let (d, m) = (self.dim, self.inner);
+        let maps = [(qkv, d, 3 * d), (proj, d, d), (fc1, d, m), (fc2, m, d)]
+            .map(|(weight, inputs, outputs)| Panels::new(Matrix::rows(weight, inputs), outputs, inputs));
+        let (group, numbers) = (self.group(), self.lengths().iter().sum::<usize>());
+        let groups = (x.len() / d).div_ceil(group);
+        // by shapes alone: sums in other parts have other bits
+        let part = groups.div_ceil((NUMBERS / numbers).clamp(2, PARTS)).max(1) * group;
+        let (input_grad, sums) = filled_with(x.len(), part * d, |index, input_grad| {
+            let [x, grad] = [x, grad].map(|x| piece(x, index, part * d));
+            let kept = piece(kept, index, part * self.kept());
+            let mut sums = self.lengths().map(|len| vec![0.0; len]);
+            for (index, input_grad) in input_grad.chunks_mut(group * d).enumerate() {
+                let [x, grad] = [x, grad].map(|x| piece(x, index, group * d));
+                let kept = self.split(piece(kept, index, group * self.kept()));
+                self.backward_group([x, grad], &maps, &parameters, &kept, input_grad, &mut sums, wanted);
+            }
+            sums
+        });
+        if !wanted {
+            return (input_grad, Default::default());
+        }
+        let mut sums = sums.into_iter();
+        let mut whole = sums.next().unwrap_or_else(|| self.lengths().map(|len| vec![0.0; len]));
+        let mut others: [Vec<Vec<f32>>; 12] = Default::default();
+        for part in sums {
+            others.iter_mut().zip(part).for_each(|(others, part)| others.push(part));
+        }
+        whole.par_iter_mut().zip(others).for_each(|(whole, others)| add_all(whole, others));
+        (input_grad, whole)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn backward_group(
+        &self,
+        [x, grad]: [&[f32]; 2],
+        maps: &[Panels; 4],
+        parameters: &[&[f32]; 12],
+        kept: &Kept<&[f32]>,
+        input_grad: &mut [f32],
+        sums: &mut [Vec<f32>; 12],
+        wanted: bool,
+    ) {
+        let [norm1, norm1_bias, _, _, _, _, norm2, norm2_bias, ..] = *parameters;
+        let (d, m) = (self.dim, self.inner);
+        let rows = x.len() / d;
+        let mut add = |map: usize, x: &[f32], slopes: &[f32]| {
+            if wanted {
+                let [weight, bias] = sums.get_disjoint_mut([map, map + 1]).expect("parameters come in pairs");
+                add_products(x, slopes, rows, weight, bias);
+            }
+        };
+        let mut active = vec![0.0; rows * m];
+        gelu::forward(kept.inner, &[], &mut active);
+        add(10, &active, grad);
+        rows_times(grad, d, &maps[3], Start::Zero, &mut active);
+        let mut inner = vec![0.0; rows * m];
+        gelu::backward(kept.inner, &[], &active, &mut inner);
+        let mut normed = vec![0.0; rows * d];
+        let mut statistics = vec![0.0; rows * 2];
+        layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, &mut statistics);
+        add(8, &normed, &inner);
+        rows_times(&inner, m, &maps[2], Start::Zero, &mut normed);
+        let mut middle = vec![0.0; rows * d];
+        let mut norm_sums = vec![0.0; 2 * d];
+        layer_norm::backward_rows(kept.middle, norm2, kept.norms[1], &normed, &mut middle, &mut norm_sums);
+        middle.iter_mut().zip(grad).for_each(|(middle, grad)| *middle += grad);
+        add(4, kept.seen, &middle);
+        rows_times(&middle, d, &maps[1], Start::Zero, &mut normed);
+        let mut qkv = vec![0.0; rows * 3 * d];
+        self.attend_backward(kept, &normed, &mut qkv);
+        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, &mut statistics);
+        add(2, &normed, &qkv);
+        rows_times(&qkv, 3 * d, &maps[0], Start::Zero, &mut normed);
+        let mut first_sums = vec![0.0; 2 * d];
+        layer_norm::backward_rows(x, norm1, kept.norms[0], &normed, input_grad, &mut first_sums);
+        input_grad.iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
+        for (first, norm_sums) in [(0, first_sums), (6, norm_sums)] {
+            for (sum, part) in sums[first..first + 2].iter_mut().flatten().zip(norm_sums) {
+                *sum += part;
+            }
+        }
+    }
+
+    /// Every head of every picture: `[rows, 3D] -> [rows, D]`, and the sums.
+    fn attend(&self, qkv: &[f32], seen: &mut [f32], sums: &mut [f32]) {
+        let (n, d, k) = (self.tokens, self.dim, self.dim / self.heads);
+        let row = self.row();
+        let (mut across, mut scores) = (vec![0.0; k * n], vec![0.0; BLOCK.min(n) * n]);
+        let pictures = qkv.chunks_exact(n * 3 * d).zip(seen.chunks_exact_mut(n * d));
+        for ((qkv, seen), sums) in pictures.zip(sums.chunks_exact_mut(self.heads * n)) {
+            for (head, sums) in sums.chunks_exact_mut(n).enumerate() {
+                let [query, key, value] = [0, 1, 2].map(|part| &qkv[part * d + head * k..]);
+                turn([n, k], (key, 3 * d), (&mut across, n));
+                for (block, sums) in sums.chunks_mut(BLOCK).enumerate() {
+                    let (start, rows) = (block * BLOCK, sums.len());
+                    let query = Matrix::rows(&query[start * 3 * d..], 3 * d);
+                    let scores = &mut scores[..rows * n];
+                    product::multiply(Size { m: rows, inner: k, n }, query, (&across, n), (scores, n), false);
+                    for (sum, scores) in sums.iter_mut().zip(scores.chunks_exact_mut(n)) {
+                        *sum = weigh(scores, &row);
+                    }
+                    let (size, out) = (Size { m: rows, inner: n, n: k }, &mut seen[start * d + head * k..]);
+                    product::multiply(size, Matrix::rows(scores, n), (value, 3 * d), (out, d), false);
+                }
+            }
+        }
+    }
+
+    /// Adds the gradients of queries, keys and values to `[rows, 3D]` zeros.
+    fn attend_backward(&self, kept: &Kept<&[f32]>, grad: &[f32], qkv_grad: &mut [f32]) {
+        let (n, d, k) = (self.tokens, self.dim, self.dim / self.heads);
+        let row = self.row();
+        let mut across = [vec![0.0; k * n], vec![0.0; k * n]];
+        let [mut weights, mut slopes] = [(); 2].map(|()| vec![0.0; BLOCK.min(n) * n]);
+        for picture in 0..grad.len() / (n * d) {
+            let [qkv, seen, grad] =
+                [(kept.qkv, 3 * d), (kept.seen, d), (grad, d)].map(|(x, width)| piece(x, picture, n * width));
+            let qkv_grad = &mut qkv_grad[picture * n * 3 * d..][..n * 3 * d];
+            for head in 0..self.heads {
+                let sums = piece(kept.sums, picture * self.heads + head, n);
+                let parts = [0, 1, 2].map(|part| part * d + head * k);
+                let [query, key, value] = parts.map(|first| &qkv[first..]);
+                turn([n, k], (key, 3 * d), (&mut across[0], n));
+                turn([n, k], (value, 3 * d), (&mut across[1], n));
+                for start in (0..n).step_by(BLOCK) {
+                    let rows = BLOCK.min(n - start);
+                    let (weights, slopes) = (&mut weights[..rows * n], &mut slopes[..rows * n]);
+                    let [seen, grad] = [seen, grad].map(|x| &x[start * d + head * k..]);
+                    let query = &query[start * 3 * d..];
+                    let size = Size { m: rows, inner: k, n };
+                    product::multiply(size, Matrix::rows(query, 3 * d), (&across[0], n), (weights, n), false);
+                    product::multiply(size, Matrix::rows(grad, d), (&across[1], n), (slopes, n), false);
+                    for at in 0..rows {
+                        let [seen, grad] = [seen, grad].map(|x| &x[at * d..][..k]);
+                        let dot: f32 = seen.iter().zip(grad).map(|(seen, grad)| seen * grad).sum();
+                        let range = at * n..(at + 1) * n;
+                        slope(&mut weights[range.clone()], &mut slopes[range], &row, sums[start + at], dot);
+                    }
+                    slopes.iter_mut().for_each(|slope| *slope *= row.scale);
+                    let size = Size { m: n, inner: rows, n: k };
+                    let value_grad = &mut qkv_grad[parts[2]..];
+                    product::multiply(size, Matrix::transposed(weights, n), (grad, d), (value_grad, 3 * d), true);
+                    let key_grad = &mut qkv_grad[parts[1]..];
+                    product::multiply(size, Matrix::transposed(slopes, n), (query, 3 * d), (key_grad, 3 * d), true);
+                    let query_grad = &mut qkv_grad[parts[0] + start * 3 * d..];
+                    let size = Size { m: rows, inner: n, n: k };
+                    product::multiply(size, Matrix::rows(slopes, n), (key, 3 * d), (query_grad, 3 * d), false);
+                }
+            }
+        }
+    }
+
+    fn row(&self) -> Row<'static> {
+        let scale = 1.0 / ((self.dim / self.heads) as f32).sqrt();
+        Row { seen: self.tokens, visible: &[], bias: &[], scale }
+    }
+
+    /// Rows of the pictures that a task takes at once.
+    fn group(&self) -> usize {
+        ROWS.div_ceil(self.tokens) * self.tokens
+    }
+
+    /// Numbers kept of a row.
+    fn kept(&self) -> usize {
+        5 * self.dim + self.inner + 4 + self.heads
+    }
+
+    fn split<'a>(&self, kept: &'a [f32]) -> Kept<&'a [f32]> {
+        let rows = kept.len() / self.kept();
+        let mut rest = kept;
+        let mut next = |width: usize| {
+            let (part, others) = rest.split_at(rows * width);
+            rest = others;
+            part
+        };
+        let (d, m) = (self.dim, self.inner);
+        let (qkv, seen, middle, inner) = (next(3 * d), next(d), next(d), next(m));
+        Kept { qkv, seen, middle, inner, norms: [next(2), next(2)], sums: next(self.heads) }
+    }
+
+    fn split_mut<'a>(&self, kept: &'a mut [f32]) -> Kept<&'a mut [f32]> {
+        let rows = kept.len() / self.kept();
+        let mut rest = kept;
+        let mut next = |width: usize| rest.split_off_mut(..rows * width).expect("as long as its parts");
+        let (d, m) = (self.dim, self.inner);
+        let (qkv, seen, middle, inner) = (next(3 * d), next(d), next(d), next(m));
+        Kept { qkv, seen, middle, inner, norms: [next(2), next(2)], sums: next(self.heads) }
+    }
+
+    fn check(&self, x: &[f32], parameters: &[&[f32]; 12]) {
+        let Self { tokens, dim, heads, inner, .. } = *self;
+        assert!(tokens * dim * heads * inner > 0 && dim.is_multiple_of(heads), "encoder: {self:?}");
+        assert!(x.len().is_multiple_of(tokens * dim), "encoder: {tokens} x {dim} do not divide {}", x.len());
+        for ((name, parameter), len) in PARAMETERS.iter().zip(parameters).zip(self.lengths()) {
+            assert_eq!(parameter.len(), len, "encoder: length of {name}");
+        }
+    }
+}
+
+/// `[rows, inner] x [inner, n] -> [rows, n]` on this thread.
+fn rows_times(x: &[f32], inner: usize, map: &Panels, start: Start, out: &mut [f32]) {
+    let rows = Offsets::strided(x.len() / inner, inner);
+    let offsets = Offsets::strided(inner, 1);
+    let n = out.len() / rows.len().max(1);
+    multiply(Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets }, map, start, (out, n));
+}
+
+/// Adds the gradients of a linear map: `weight [out, in] += slopes^T x`, `bias [out] += slopes`.
+fn add_products(x: &[f32], slopes: &[f32], rows: usize, weight: &mut [f32], bias: &mut [f32]) {
+    let (inputs, outputs) = (x.len() / rows, slopes.len() / rows);
+    let across = transpose(slopes, outputs, rows);
+    let (columns, depth) = (Offsets::strided(outputs, rows), Offsets::strided(rows, 1));
+    let left = Gathered { data: &across, rows: &columns, range: (0, outputs), inner: &depth };
+    multiply(left, &Panels::new(Matrix::rows(x, inputs), rows, inputs), Start::Out(&[]), (weight, inputs));
+    for slopes in slopes.chunks_exact(outputs) {
+        bias.iter_mut().zip(slopes).for_each(|(sum, slope)| *sum += slope);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
+    use crate::simd::{Path, with_path};
+
+    const CASE: Encoder = Encoder { tokens: 5, dim: 6, heads: 2, inner: 10, epsilon: 1e-2 };
+
+    fn inputs(case: &Encoder, pictures: usize) -> Vec<Vec<f32>> {
+        let parameters = case.lengths().into_iter().enumerate().map(|(i, len)| noise(len, 2 + i as u64));
+        std::iter::once(noise(pictures * case.tokens * case.dim, 1)).chain(parameters).collect()
+    }
+
+    fn parameters(inputs: &[Vec<f32>]) -> [&[f32]; 12] {
+        std::array::from_fn(|i| inputs[1 + i].as_slice())
+    }
+
+    /// The block in words, by the definitions of its parts.
+    fn definition(case: &Encoder, inputs: &[Vec<f64>]) -> Vec<f64> {
+        let [x, norm1, norm1_bias, qkv, qkv_bias, proj, proj_bias, norm2, norm2_bias, fc1, fc1_bias, fc2, fc2_bias] =
+            inputs
+        else {
+            panic!("an input and twelve parameters")
+        };
+        let (n, d, k) = (case.tokens, case.dim, case.dim / case.heads);
+        let sum = |a: &[f64], b: Vec<f64>| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f64>>();
+        let rows = naive::linear(&naive::layer_norm(x, norm1, norm1_bias, 1e-2), qkv, qkv_bias);
+        let mut seen = vec![0.0; x.len()];
+        for (picture, rows) in rows.chunks_exact(n * 3 * d).enumerate() {
+            for (head, query) in (0..case.heads).flat_map(|head| (0..n).map(move |query| (head, query))) {
+                let at = |part: usize, token: usize, i: usize| rows[token * 3 * d + part * d + head * k + i];
+                let score =
+                    |key: usize| (0..k).map(|i| at(0, query, i) * at(1, key, i)).sum::<f64>() / (k as f64).sqrt();
+                let weights: Vec<f64> = (0..n).map(|key| score(key).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                for i in 0..k {
+                    let value = (0..n).map(|key| weights[key] / total * at(2, key, i)).sum();
+                    seen[(picture * n + query) * d + head * k + i] = value;
+                }
+            }
+        }
+        let middle = sum(x, naive::linear(&seen, proj, proj_bias));
+        let inner = naive::linear(&naive::layer_norm(&middle, norm2, norm2_bias, 1e-2), fc1, fc1_bias);
+        sum(&middle, naive::linear(&naive::gelu(&inner), fc2, fc2_bias))
+    }
+
+    #[test]
+    fn every_path_equals_the_definition_and_its_differences() {
+        let (inputs, grad) = (inputs(&CASE, 3), noise(3 * 5 * 6, 30));
+        for &path in Path::available() {
+            with_path(path, || {
+                let (out, kept) = CASE.forward(&inputs[0], parameters(&inputs));
+                let wide: Vec<Vec<f64>> = inputs.iter().map(|x| wide(x)).collect();
+                assert_close(&out, &definition(&CASE, &wide), 1e-5);
+                let (input_grad, grads) = CASE.backward(&inputs[0], parameters(&inputs), &kept, &grad, true);
+                let grads: Vec<&[f32]> = std::iter::once(&input_grad).chain(&grads).map(Vec::as_slice).collect();
+                let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+                assert_differences(&inputs, &grads, &grad, |p| definition(&CASE, p));
+            });
+        }
+    }
+
+    #[test]
+    fn gradients_of_parameters_are_left_out_when_nobody_wants_them() {
+        let (inputs, grad) = (inputs(&CASE, 2), noise(2 * 5 * 6, 30));
+        let (_, kept) = CASE.forward(&inputs[0], parameters(&inputs));
+        let [with, without] =
+            [true, false].map(|wanted| CASE.backward(&inputs[0], parameters(&inputs), &kept, &grad, wanted));
+        assert_eq!(with.0, without.0);
+        assert!(without.1.iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn one_thread_and_two_give_the_same_bytes() {
+        let case = Encoder { tokens: 50, dim: 24, heads: 3, inner: 40, epsilon: 1e-6 };
+        let (inputs, grad) = (inputs(&case, 23), noise(23 * 50 * 24, 30));
+        assert_same_on_threads(|| {
+            let (out, kept) = case.forward(&inputs[0], parameters(&inputs));
+            let (input_grad, grads) = case.backward(&inputs[0], parameters(&inputs), &kept, &grad, true);
+            [vec![out, kept, input_grad], grads.to_vec()].concat()
+        });
+    }
+}
