@@ -23,7 +23,7 @@ pub struct Args {
     /// A TOML file, or the name of a recipe that comes along
     recipe: String,
 
-    /// Presets, each with changes of its fields if you like: `vit-nano,san-nano-pairwise+relation=summation`
+    /// Presets, each with changes of its fields if you like: `vit-nano,san-nano-pairwise+sharing=all-shared`
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', required = true)]
     models: Vec<String>,
 

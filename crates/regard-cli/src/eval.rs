@@ -6,7 +6,6 @@ mod pictures;
 mod print;
 
 use burn::tensor::Device;
-use regard::Pass;
 use regard::evaluate::{Evaluation, Robustness};
 use regard::report::{Figure as _, classes as by_class};
 use std::io::Write;
@@ -92,7 +91,7 @@ fn measure(
     let (model, start) = (candidate.load(device)?, Instant::now());
     let mut evaluation = Evaluation::default();
     let unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
-        evaluation.add(model.model.forward(images, &mut Pass::silent()), &classes.of_data(labels));
+        evaluation.add(model.model.forward(images), &classes.of_data(labels));
         Ok(format!("top-1 {:.2} %", 100.0 * evaluation.accuracy.top1()))
     })?;
     let speed = evaluation.accuracy.pictures as f64 / start.elapsed().as_secs_f64();
@@ -129,8 +128,7 @@ fn turn(
         let model = candidate.load(device)?;
         let mut robustness = Robustness { name: candidate.name.clone(), ..Robustness::default() };
         unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
-            robustness
-                .add(images, &classes.of_data(labels), |images| model.model.forward(images, &mut Pass::silent()))?;
+            robustness.add(images, &classes.of_data(labels), |images| model.model.forward(images))?;
             Ok(candidate.name.clone())
         })?;
         rows.push(robustness);

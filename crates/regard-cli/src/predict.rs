@@ -1,7 +1,7 @@
 //! `regard predict`: what is on these pictures?
 
 use burn::tensor::Device;
-use regard::Pass;
+use regard::Prepared;
 use regard::data::labels;
 use regard::evaluate::{Answer, answers};
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub fn label_names(file: Option<&PathBuf>, classes: usize) -> Result<Vec<String>
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     let (mut config, preprocess) = args.model.config()?;
-    let model = args.weights.load(&mut config, device)?;
+    let model = Prepared::new(args.weights.load(&mut config, device)?);
     let names = label_names(args.labels.as_ref(), config.classes())?;
     let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();
@@ -79,7 +79,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let picture = path.display().to_string();
         predictions.push(match read_picture(path, &preprocess, &config) {
             Ok(pixels) => {
-                let logits = model.forward(batch(&[pixels], &config, device), &mut Pass::silent());
+                let logits = model.forward(batch(&[pixels], &config, device));
                 let answers = answers(logits, args.top).remove(0).into_iter().map(named).collect();
                 Prediction { picture, error: None, answers }
             }

@@ -21,7 +21,7 @@ macro_rules! recipes {
 }
 
 recipes! {
-    "quickstart" "quickstart-vit" "fashion" "cifar" "finetune"
+    "quickstart" "quickstart-vit" "quickstart-window" "fashion" "cifar" "finetune"
     "san" "sasa" "deit" "deit3" "deit3-finetune" "rsb-a1" "rsb-a2" "rsb-a3"
 }
 

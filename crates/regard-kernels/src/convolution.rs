@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::elementwise::{add_all, filled, piece};
+use crate::elementwise::{add_all, filled, piece, share};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::linear::Wanted;
 use crate::pointwise::{Pointwise, sums_of_planes};
@@ -189,7 +189,7 @@ impl Convolution {
 
 /// Images that have so many pixels together, at least one.
 fn images_of(pixels: usize, image: usize, batch: usize) -> usize {
-    pixels.div_ceil(image).min(batch.max(1))
+    share(batch, pixels.div_ceil(image))
 }
 
 /// The places `pixels` of every image.

@@ -67,6 +67,13 @@ pub(crate) fn rows_per_task(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }
 
+/// How many of `count` things a task takes, at most about `most`: tasks of equal size, and an even number of them, so
+/// that two threads are done at once. By shapes alone: sums in other parts have other bits.
+pub(crate) fn share(count: usize, most: usize) -> usize {
+    let tasks = count.div_ceil(most.max(1)).next_multiple_of(2);
+    count.div_ceil(tasks.max(1)).max(1)
+}
+
 /// Adds partial sums in the order of their tasks.
 pub(crate) fn add_all(into: &mut [f32], partials: impl IntoIterator<Item = Vec<f32>>) {
     let partials: Vec<Vec<f32>> = partials.into_iter().collect();

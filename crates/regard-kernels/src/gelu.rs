@@ -72,6 +72,18 @@ fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut [f32]) {
     }
 }
 
+kernel!(
+    /// The same in the place of its input.
+    pub(crate) fn in_place(x: &mut [f32]) = in_place_body
+);
+#[inline(always)]
+fn in_place_body<V: Vector>(x: &mut [f32]) {
+    for i in (0..x.len()).step_by(V::LANES) {
+        let value = V::get(x, i);
+        value.mul(normal(value).1).put(x, i);
+    }
+}
+
 kernel!(pub(crate) fn backward(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) = backward_body);
 #[inline(always)]
 fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) {

@@ -36,6 +36,7 @@ mod product;
 pub mod simd;
 pub mod softmax;
 mod tile;
+pub mod transformer;
 pub mod window;
 
 #[cfg(any(test, feature = "naive"))]

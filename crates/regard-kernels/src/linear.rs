@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, filled, piece};
+use crate::elementwise::{add_all, filled, piece, share};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::product::{Matrix, transpose};
 
@@ -10,13 +10,6 @@ use crate::product::{Matrix, transpose};
 const TASK: usize = 96;
 /// The most rows whose products are summed at once into a gradient of the weight.
 const DEPTH: usize = 512;
-
-/// Rows of each of the parts that sum a gradient of the weight: an even number of parts of about equal size, by the
-/// number of rows alone, since a sum in other parts has other bits.
-fn depth(rows: usize) -> usize {
-    let parts = rows.div_ceil(DEPTH).next_multiple_of(2);
-    rows.div_ceil(parts.max(1)).next_multiple_of(8).max(8)
-}
 
 /// Widths of the rows that come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +55,7 @@ impl Linear {
     fn parameters(&self, x: &[f32], grad: &[f32]) -> [Vec<f32>; 2] {
         let (inputs, outputs) = (self.inputs, self.outputs);
         // a gradient is turned round, so that rows are summed along and not across
-        let count = depth(x.len() / inputs);
+        let count = share(x.len() / inputs, DEPTH).next_multiple_of(8);
         let columns = Offsets::strided(outputs, count);
         let depth = Offsets::strided(count, 1);
         let (weights, biases): (Vec<_>, Vec<_>) = (x.par_chunks(count * inputs), grad.par_chunks(count * outputs))

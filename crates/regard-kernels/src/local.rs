@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::add_all;
+use crate::elementwise::{add_all, filled};
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window, interleave, separate};
@@ -35,13 +35,10 @@ impl Local {
     }
 
     fn attend(&self, inputs: Inputs) -> Vec<f32> {
-        let mut out = vec![0.0; inputs[2].len()];
-        let head = self.value_width * self.window.pixels();
-        out.par_chunks_mut(head).enumerate().for_each(|(index, out)| {
+        filled(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
             let (head, inputs) = self.head(index, inputs);
             head.attend_head(inputs, out);
-        });
-        out
+        })
     }
 
     /// A head of an image, and what belongs to it: heads do not see each other, and one fits the cache.

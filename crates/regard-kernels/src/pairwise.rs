@@ -9,6 +9,7 @@ mod backward;
 
 use rayon::prelude::*;
 
+use crate::elementwise::filled;
 use crate::gamma::{Collector, Moments, Norm, valid};
 use crate::product::{Matrix, Size, multiply};
 use crate::tile::{self, Groups, Place, TILE};
@@ -150,8 +151,7 @@ impl Pairwise {
         let window = &self.window;
         let gamma = Gamma::new(self, inputs[4], moments);
         let image = self.values * window.pixels();
-        let mut out = vec![0.0; self.batch * image];
-        out.par_chunks_mut(image).enumerate().for_each(|(index, out)| {
+        filled(self.batch * image, image, |index, out| {
             let image = Image::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -175,8 +175,7 @@ impl Pairwise {
                 band
             });
             bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
-        });
-        out
+        })
     }
 
     fn linear1(&self, weights: &[f32], relu: &[f32], hidden: &mut [f32]) {

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-use crate::elementwise::{add_all, filled, piece, rows_per_task};
+use crate::elementwise::{add_all, filled, piece, rows_per_task, share};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::product::{Matrix, transpose};
 use crate::simd::{Vector, kernel};
@@ -68,13 +68,13 @@ impl Pointwise {
 
     fn images(&self, pixels: usize, batch: usize) -> usize {
         // an image that fills vectors by itself is not copied
-        if self.pixels * 2 > pixels { 1 } else { (pixels / self.pixels).min(batch.max(1)) }
+        if self.pixels * 2 > pixels { 1 } else { share(batch, pixels / self.pixels) }
     }
 }
 
 /// `[m, n]`: sum over images and pixels of `a[i][pixel] b[j][pixel]`.
 fn sum_of_products((a, m): (&[f32], usize), (b, n): (&[f32], usize), pixels: usize) -> Vec<f32> {
-    let group = DEPTH.div_ceil(pixels);
+    let group = share(a.len() / (m * pixels), DEPTH.div_ceil(pixels));
     let rows = Offsets::strided(m, pixels);
     let parts: Vec<Vec<f32>> = a
         .par_chunks(group * m * pixels)

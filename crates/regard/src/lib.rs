@@ -5,7 +5,7 @@
 //! - [`pass`]: what a forward pass may record; [`function`]: fused row-wise functions; [`device`]: devices by name;
 //! - [`attention`]: the operators of the literature, formulas on Burn tensors;
 //! - [`layers`]: operators with their parameters, ready for a model; [`cost`]: what they cost, from shapes alone;
-//! - [`models`]: one paper, one file.
+//! - [`models`]: one paper, one file; [`prepared`]: the same models, packed and fused for inference.
 //!
 //! Shapes use one legend everywhere:
 //! `B` batch · `N` query tokens · `M` key tokens · `D` width · `A` heads · `K` = D/A head width ·
@@ -29,6 +29,7 @@ pub mod layers;
 pub mod models;
 mod nearest;
 pub mod pass;
+pub mod prepared;
 pub mod random;
 pub mod report;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub mod weights;
 
 pub use error::Error;
 pub use pass::{Pass, StochasticDepth, Trace};
+pub use prepared::Prepared;
 
 /// README's example runs as a doctest; its links are relative to the repository, so it is not the crate's page.
 #[cfg(doctest)]

@@ -2,7 +2,7 @@
 
 pub mod server;
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 pub use regard_kernels::naive::noise;
 use safetensors::{Dtype, SafeTensors};
@@ -237,6 +237,21 @@ pub fn assert_paths_agree(what: &str, fused: &[(&str, Vec<f32>)], plain: &[(&str
 pub fn copies<M: Module>(block: &M, count: usize) -> Vec<M> {
     crate::weights::tensors(block); // a copy of what is not drawn yet would be drawn again
     vec![block.clone(); count]
+}
+
+/// A module with noise on all parameters: those that start at zero or one would hide what is forgotten.
+pub fn stirred<M: Module>(module: M) -> M {
+    struct Mapper(u64);
+    impl ModuleMapper for Mapper {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            self.0 += 1;
+            param.map(|value| {
+                let noise = random_on(value.dims(), self.0, &value.device());
+                value + noise.mul_scalar(0.2)
+            })
+        }
+    }
+    module.map(&mut Mapper(0))
 }
 
 /// The parameters of a module that no gradient reaches, or one of zeros or not finite, by name; running statistics do not count.

@@ -23,6 +23,7 @@ const STAGES: &[(&str, usize)] = &[
     ("layers", 3),
     ("models", 4),
     ("weights", 5),
+    ("prepared", 5),
     ("evaluate", 6),
     ("train", 7),
     ("analyse", 8),

@@ -1,8 +1,9 @@
 //! Which models are measured: pairs of a model and its weights, and folders of training runs.
 
 use burn::tensor::Device;
+use regard::Prepared;
 use regard::data::Preprocess;
-use regard::models::{Model, ModelConfig};
+use regard::models::ModelConfig;
 use regard::weights::Upstream;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +54,7 @@ pub struct Candidate {
 /// A model that is.
 #[derive(Debug)]
 pub struct Loaded {
-    pub model: Model,
+    pub model: Prepared,
     pub config: ModelConfig,
     pub preprocess: Preprocess,
 }
@@ -113,6 +114,6 @@ impl Candidate {
     pub fn load(&self, device: &Device) -> Result<Loaded, Failure> {
         let mut config = self.config.clone();
         let model = self.weights.load(&mut config, device)?;
-        Ok(Loaded { model, config, preprocess: self.preprocess })
+        Ok(Loaded { model: Prepared::new(model), config, preprocess: self.preprocess })
     }
 }

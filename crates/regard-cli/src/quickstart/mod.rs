@@ -34,7 +34,14 @@ pub struct Args {
     small: bool,
 }
 
-const MODELS: [&str; 5] = ["vit-nano", "san-nano-pairwise", "san-nano-patchwise", "sasa-nano", "resnet-nano"];
+/// Models, each with the recipe by which it learns in about a minute.
+const MODELS: [(&str, &str); 5] = [
+    ("vit-nano", "quickstart-vit"),
+    ("san-nano-pairwise", "quickstart-window"),
+    ("san-nano-patchwise", "quickstart"),
+    ("sasa-nano", "quickstart-window"),
+    ("resnet-nano", "quickstart"),
+];
 
 /// A trained model and what it can do.
 struct Trained {
@@ -52,8 +59,8 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     })?;
     let interrupt = Interrupt::listen(&Alone)?;
     let mut trained = Vec::new();
-    for model in MODELS {
-        let (recipe, folder) = (recipe(model, args.small)?, args.out.join(model));
+    for (model, by) in MODELS {
+        let (recipe, folder) = (recipe(model, by, args.small)?, args.out.join(model));
         to_the_end(&recipe, &folder, device, &Alone, &interrupt, "the same command goes on")?;
         trained.push(Trained::of(recipe, folder, device)?);
     }
@@ -69,9 +76,9 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     Ok(())
 }
 
-/// What is trained: the recipe `quickstart`, that of the transformer, or a part of them.
-fn recipe(model: &str, small: bool) -> Result<Recipe, Failure> {
-    let (recipe, _) = recipes::read(if model == "vit-nano" { "quickstart-vit" } else { "quickstart" })?;
+/// What is trained: a recipe of ours, or a part of it.
+fn recipe(model: &str, by: &str, small: bool) -> Result<Recipe, Failure> {
+    let (recipe, _) = recipes::read(by)?;
     let recipe = Recipe { model: model.into(), ..recipe };
     Ok(if small { Recipe { per_class: 7, test_per_class: 4, batch: 32, ..recipe } } else { recipe })
 }

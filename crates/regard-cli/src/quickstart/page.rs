@@ -29,7 +29,7 @@ pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Fa
     };
     let page = Page::new("regard quickstart")
         .lead(format!(
-            "five models of about the same size, trained on {} pictures of {}, tested on {}",
+            "five models of about the same size, trained on up to {} pictures of {}, tested on {}",
             first.parts.train.len(),
             first.recipe.data,
             first.parts.test.len()

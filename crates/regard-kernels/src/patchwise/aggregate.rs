@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::add_all;
+use crate::elementwise::{add_all, filled};
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
@@ -35,8 +35,7 @@ impl PatchAggregate {
     pub(super) fn attend(&self, inputs: AggregateInputs) -> Vec<f32> {
         let window = &self.window;
         let image = self.values * window.pixels();
-        let mut out = vec![0.0; self.batch * image];
-        out.par_chunks_mut(image).enumerate().for_each(|(index, out)| {
+        filled(self.batch * image, image, |index, out| {
             let (hidden, beta) = self.image(index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -55,8 +54,7 @@ impl PatchAggregate {
                 band
             });
             bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
-        });
-        out
+        })
     }
 
     /// One gradient for each input.

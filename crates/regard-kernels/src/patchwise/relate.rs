@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use crate::elementwise::filled;
 use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
@@ -102,8 +103,7 @@ impl PatchRelate {
         let window = &self.window;
         let (norm, linear) = self.gamma(inputs[2], moments);
         let image = self.hidden * window.pixels();
-        let mut out = vec![0.0; self.batch * image];
-        out.par_chunks_mut(image).enumerate().for_each(|(index, out)| {
+        filled(self.batch * image, image, |index, out| {
             let image = RelateImage::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -123,8 +123,7 @@ impl PatchRelate {
                 band
             });
             bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
-        });
-        out
+        })
     }
 
     /// One gradient for each input. `statistics` says whether the moments were the batch's own.

@@ -84,6 +84,12 @@ impl PatchEmbed {
         self.proj.convolve(images).flatten::<3>(2, 3).swap_dims(1, 2)
     }
 
+    /// Rows and columns of the images that it takes.
+    #[must_use]
+    pub const fn image(&self) -> [usize; 2] {
+        self.image
+    }
+
     fn check(&self, channels: usize, image: [usize; 2]) {
         let own = self.proj.weight.lazy_shape().dims::<4>()[1];
         assert!(channels == own, "patch_embed: image has channels {channels}, weight has channels {own}");
@@ -247,6 +253,11 @@ impl SelfAttention {
     /// When the heads do not divide the width, at the first forward pass.
     pub fn new(dim: usize, heads: usize, device: &Device) -> Self {
         Self { qkv: Linear::small(dim, 3 * dim, device), proj: Linear::small(dim, dim, device), heads }
+    }
+
+    #[must_use]
+    pub const fn heads(&self) -> usize {
+        self.heads
     }
 
     /// `[B, N, D] -> [B, N, D]`, weights `[B, A, N, N]`.

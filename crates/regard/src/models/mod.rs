@@ -206,6 +206,8 @@ impl ModelConfig {
 
     /// The same with one field changed, as `--set depth=4` does.
     ///
+    /// A table changes only what it names: `relation = { pairwise = { relation = "dot" } }` keeps the position.
+    ///
     /// # Errors
     /// When there is no such field (the nearest one is named) or the value does not fit.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
@@ -215,7 +217,7 @@ impl ModelConfig {
             let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
             return Err(Error::Field { field: field.into(), reason: nearest::unknown(field, &known) });
         }
-        table.insert(field.into(), value);
+        change(&mut table[field], value);
         serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
     }
 
@@ -228,6 +230,20 @@ impl ModelConfig {
             let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             Error::Field { field: format!("line {line}"), reason: error.message().to_string() }
         })
+    }
+}
+
+/// Puts a value in the place of another; tables with the same keys, key by key.
+fn change(old: &mut serde_json::Value, new: serde_json::Value) {
+    match (old, new) {
+        (serde_json::Value::Object(old), serde_json::Value::Object(new))
+            if new.keys().all(|key| old.contains_key(key)) =>
+        {
+            for (key, value) in new {
+                change(&mut old[&key], value);
+            }
+        }
+        (old, new) => *old = new,
     }
 }
 

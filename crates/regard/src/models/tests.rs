@@ -213,3 +213,15 @@ fn the_heads_are_apart_for_training_and_one_for_inference() {
         assert_close(&heads.mean(), &model.forward(images, &mut Pass::silent()), 0.0);
     }
 }
+
+#[test]
+fn a_part_of_a_field_is_changed_alone() {
+    use serde_json::json;
+    let config = preset("san-nano-pairwise").unwrap().config;
+    let dot = config.with("relation", json!({ "pairwise": { "relation": "dot" } })).unwrap().to_toml();
+    assert!(dot.contains("relation = \"dot\"") && dot.contains("position = \"relative\""), "{dot}");
+    let patch = config.with("relation", json!({ "patchwise": { "relation": "star" } })).unwrap().to_toml();
+    assert!(patch.contains("[relation.patchwise]") && !patch.contains("pairwise"), "{patch}");
+    let error = config.with("relation", json!({ "pairwise": { "relatoin": "dot" } })).unwrap_err().to_string();
+    assert!(error.contains("relatoin"), "{error}");
+}

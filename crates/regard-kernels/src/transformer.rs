@@ -1,0 +1,521 @@
+//! A whole vision transformer for inference alone: its weights are packed once, and a picture stays on one thread with
+//! everything that becomes of it, from its pixels to its logits.
+//!
+//! Fewer pictures than threads are shared out instead: rows of tokens, then heads, and so on. A number is the same sum
+//! in the same order in both cases.
+
+use rayon::prelude::*;
+use std::cell::Cell;
+
+use crate::attention::{BLOCK, Row, weigh};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::product::{self, Matrix, Size, turn};
+use crate::{gelu, layer_norm};
+
+/// Rows that go through a block's MLP together: a multiple of the rows that products keep in registers.
+const ROWS: usize = 48;
+
+/// Parameters of a linear map: weight `[out, in]` and bias `[out]`.
+pub type Map<'a> = (&'a [f32], &'a [f32]);
+
+/// Parameters of a layer norm: weight and bias.
+pub type Norm<'a> = (&'a [f32], &'a [f32]);
+
+/// Parameters of a block of the encoder, as [`crate::encoder::Encoder`] has them.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockParameters<'a> {
+    pub norm1: Norm<'a>,
+    pub qkv: Map<'a>,
+    pub proj: Map<'a>,
+    pub norm2: Norm<'a>,
+    pub fc1: Map<'a>,
+    pub fc2: Map<'a>,
+    /// Factors of the channels of both branches.
+    pub scales: Option<[&'a [f32]; 2]>,
+}
+
+/// Parameters of a transformer.
+#[derive(Debug)]
+pub struct Parameters<'a> {
+    pub channels: usize,
+    /// Rows and columns of an image.
+    pub image: [usize; 2],
+    /// Side of a patch.
+    pub patch: usize,
+    pub heads: usize,
+    pub epsilon: f32,
+    /// Weight `[D, C, P, P]` and bias.
+    pub embed: Map<'a>,
+    /// `[.., D]`: tokens before the patches, with their positions.
+    pub prefix: Vec<f32>,
+    /// `[N, D]`: positions of the patches.
+    pub positions: &'a [f32],
+    pub blocks: Vec<BlockParameters<'a>>,
+    pub readout: Readout,
+    pub norm: Norm<'a>,
+    /// One for each of the tokens that are read; their mean is the answer.
+    pub answers: Vec<Map<'a>>,
+}
+
+/// What the answer is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readout {
+    /// The first tokens, one for each answer, after the norm.
+    Tokens,
+    /// The mean of all tokens, before the norm.
+    Mean,
+}
+
+/// A transformer that is ready to run.
+pub struct Transformer {
+    channels: usize,
+    image: [usize; 2],
+    heads: usize,
+    dim: usize,
+    epsilon: f32,
+    embed: Packed,
+    prefix: Vec<f32>,
+    positions: Vec<f32>,
+    blocks: Vec<Block>,
+    readout: Readout,
+    norm: [Vec<f32>; 2],
+    answers: Vec<Packed>,
+    /// Where the pixels of each patch begin, and where they lie from there.
+    corners: Offsets,
+    pixels: Offsets,
+}
+
+impl std::fmt::Debug for Transformer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transformer").field("image", &self.image).field("dim", &self.dim).finish_non_exhaustive()
+    }
+}
+
+/// A linear map for rows.
+struct Packed {
+    weight: Panels,
+    bias: Vec<f32>,
+    inputs: usize,
+    outputs: usize,
+}
+
+impl Packed {
+    /// With the outputs scaled, if they are.
+    fn new((weight, bias): Map, scale: Option<&[f32]>) -> Self {
+        let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
+        let scaled = |x: &[f32], width: usize| match scale {
+            Some(scale) => x.chunks_exact(width).zip(scale).flat_map(|(x, s)| x.iter().map(move |x| x * s)).collect(),
+            None => x.to_vec(),
+        };
+        let weight = Panels::new(Matrix::transposed(&scaled(weight, inputs), inputs), inputs, outputs);
+        Self { weight, bias: scaled(bias, 1), inputs, outputs }
+    }
+
+    /// Rows that lie one after the other.
+    fn rows(&self, x: &[f32], start: impl Fn(&[f32]) -> Start, out: &mut [f32]) {
+        let (rows, inner) = (Offsets::strided(x.len() / self.inputs, self.inputs), Offsets::strided(self.inputs, 1));
+        let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &inner };
+        multiply(left, &self.weight, start(&self.bias), (out, self.outputs));
+    }
+}
+
+struct Block {
+    norm1: [Vec<f32>; 2],
+    qkv: Packed,
+    proj: Packed,
+    norm2: [Vec<f32>; 2],
+    fc1: Packed,
+    fc2: Packed,
+}
+
+/// Whether the parts of one picture run on several threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    OneThread,
+    Threads,
+}
+
+impl Within {
+    /// Rows of a task: all of them, or a share for each thread.
+    fn rows(self, rows: usize) -> usize {
+        match self {
+            Self::OneThread => rows.max(1),
+            Self::Threads => rows.div_ceil(rayon::current_num_threads()).next_multiple_of(ROWS / 4),
+        }
+    }
+}
+
+thread_local! {
+    /// What is left of the last picture's arrays, for the next one.
+    static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
+
+/// Runs with an array of this length, whatever is in it.
+fn with_scratch<T>(len: usize, run: impl FnOnce(&mut [f32]) -> T) -> T {
+    // taken and not borrowed: a thread that waits inside may begin another task
+    let mut scratch = SCRATCH.take();
+    if scratch.len() < len {
+        scratch.resize(len, 0.0);
+    }
+    let result = run(&mut scratch[..len]);
+    SCRATCH.set(scratch);
+    result
+}
+
+impl Transformer {
+    /// Packs the parameters.
+    ///
+    /// # Panics
+    /// When their lengths do not fit together.
+    #[must_use]
+    pub fn new(parameters: &Parameters) -> Self {
+        let Parameters { channels, image, patch, heads, epsilon, readout, .. } = *parameters;
+        let dim = parameters.norm.0.len();
+        let [rows, columns] = image;
+        assert!(dim.is_multiple_of(heads) && rows.is_multiple_of(patch) && columns.is_multiple_of(patch));
+        assert_eq!(parameters.embed.0.len(), dim * channels * patch * patch, "transformer: length of the embedding");
+        assert_eq!(parameters.positions.len(), rows / patch * (columns / patch) * dim, "transformer: positions");
+        assert!(parameters.prefix.len().is_multiple_of(dim), "transformer: length of the prefix");
+        let read = parameters.answers.len();
+        assert!(
+            read > 0 && (readout == Readout::Mean || read * dim <= parameters.prefix.len()),
+            "transformer: answers"
+        );
+        let owned = |(weight, bias): Norm| [weight.to_vec(), bias.to_vec()];
+        let block = |block: &BlockParameters| {
+            let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
+            Block {
+                norm1: owned(block.norm1),
+                qkv: Packed::new(block.qkv, None),
+                proj: Packed::new(block.proj, scales[0]),
+                norm2: owned(block.norm2),
+                fc1: Packed::new(block.fc1, None),
+                fc2: Packed::new(block.fc2, scales[1]),
+            }
+        };
+        let grid = (0..rows / patch).flat_map(|y| (0..columns / patch).map(move |x| (y, x)));
+        let places = (0..channels * patch * patch).map(|i| (i / (patch * patch), i / patch % patch, i % patch));
+        Self {
+            channels,
+            image,
+            heads,
+            dim,
+            epsilon,
+            embed: Packed::new(parameters.embed, None),
+            prefix: parameters.prefix.clone(),
+            positions: parameters.positions.to_vec(),
+            blocks: parameters.blocks.iter().map(block).collect(),
+            readout,
+            norm: owned(parameters.norm),
+            answers: parameters.answers.iter().map(|answer| Packed::new(*answer, None)).collect(),
+            corners: grid.map(|(y, x)| patch * (y * columns + x)).collect(),
+            pixels: places.map(|(channel, y, x)| (channel * rows + y) * columns + x).collect(),
+        }
+    }
+
+    /// Whether images have this form.
+    #[must_use]
+    pub fn takes(&self, channels: usize, image: [usize; 2]) -> bool {
+        (channels, image) == (self.channels, self.image)
+    }
+
+    /// Numbers of one image.
+    #[must_use]
+    pub const fn image_len(&self) -> usize {
+        self.channels * self.image[0] * self.image[1]
+    }
+
+    /// Number of logits.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.answers[0].outputs
+    }
+
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// # Panics
+    /// When the images do not divide the length.
+    #[must_use]
+    pub fn forward(&self, images: &[f32]) -> Vec<f32> {
+        assert!(images.len().is_multiple_of(self.image_len()), "transformer: images of another size");
+        let mut logits = vec![0.0; images.len() / self.image_len() * self.classes()];
+        let pictures = images.len() / self.image_len();
+        if pictures < rayon::current_num_threads() {
+            for (image, logits) in images.chunks_exact(self.image_len()).zip(logits.chunks_exact_mut(self.classes())) {
+                self.picture(image, logits, Within::Threads);
+            }
+        } else {
+            images
+                .par_chunks_exact(self.image_len())
+                .zip(logits.par_chunks_exact_mut(self.classes()))
+                .for_each(|(image, logits)| self.picture(image, logits, Within::OneThread));
+        }
+        logits
+    }
+
+    fn picture(&self, image: &[f32], logits: &mut [f32], within: Within) {
+        let (d, tokens) = (self.dim, self.corners.len() + self.prefix.len() / self.dim);
+        with_scratch(tokens * 5 * d, |scratch| {
+            let (x, scratch) = scratch.split_at_mut(tokens * d);
+            let (qkv, seen) = scratch.split_at_mut(tokens * 3 * d);
+            x[..self.prefix.len()].copy_from_slice(&self.prefix);
+            let patches = &mut x[self.prefix.len()..];
+            patches.copy_from_slice(&self.positions);
+            let task = within.rows(self.corners.len());
+            each(patches.chunks_mut(task * d).enumerate(), within, |(index, out)| {
+                let range = (index * task, index * task + out.len() / d);
+                let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
+                multiply(left, &self.embed.weight, Start::Out(&self.embed.bias), (out, d));
+            });
+            // what an answer is read from is all that the last block has to make
+            let read = if self.readout == Readout::Tokens { self.answers.len() } else { tokens };
+            for index in 0..=self.blocks.len() {
+                let rows = if index == self.blocks.len() { read } else { tokens };
+                let before = index.checked_sub(1).map(|index| &self.blocks[index]);
+                self.between(before, self.blocks.get(index), (&mut x[..rows * d], qkv, seen, tokens), within);
+                if index < self.blocks.len() {
+                    let queries = if index + 1 == self.blocks.len() { read } else { tokens };
+                    self.attend(qkv, seen, tokens, queries, within);
+                }
+            }
+            self.answer(&mut x[..read * d], logits);
+        });
+    }
+
+    /// The end of one block and the begin of the next, row by row.
+    fn between(
+        &self,
+        before: Option<&Block>,
+        after: Option<&Block>,
+        (x, qkv, seen, tokens): (&mut [f32], &mut [f32], &[f32], usize),
+        within: Within,
+    ) {
+        let (d, width) = (self.dim, self.dim / self.heads);
+        let inner = before.or(after).map_or(0, |block| block.fc1.outputs);
+        let task = within.rows(x.len() / d);
+        // what the heads saw lies head by head
+        let starts = Offsets::strided(tokens, width);
+        let places: Offsets = (0..d).map(|i| i / width * tokens * width + i % width).collect();
+        each(x.chunks_mut(task * d).zip(qkv.chunks_mut(task * 3 * d)).enumerate(), within, |(index, (x, qkv))| {
+            with_scratch(ROWS * (d + 2 + inner), |scratch| {
+                let (normed, scratch) = scratch.split_at_mut(ROWS * d);
+                let (statistics, inner) = scratch.split_at_mut(ROWS * 2);
+                for (block, (x, qkv)) in x.chunks_mut(ROWS * d).zip(qkv.chunks_mut(ROWS * 3 * d)).enumerate() {
+                    let rows = x.len() / d;
+                    let (normed, statistics) = (&mut normed[..rows * d], &mut statistics[..rows * 2]);
+                    if let Some(before) = before {
+                        let first = index * task + block * ROWS;
+                        let left = Gathered { data: seen, rows: &starts, range: (first, first + rows), inner: &places };
+                        multiply(left, &before.proj.weight, Start::Out(&before.proj.bias), (x, d));
+                        let [weight, bias] = &before.norm2;
+                        layer_norm::forward_rows(x, weight, bias, self.epsilon, normed, statistics);
+                        let inner = &mut inner[..rows * before.fc1.outputs];
+                        before.fc1.rows(normed, |bias| Start::Columns(bias), inner);
+                        gelu::in_place(inner);
+                        before.fc2.rows(inner, |bias| Start::Out(bias), x);
+                    }
+                    if let Some(after) = after {
+                        let [weight, bias] = &after.norm1;
+                        layer_norm::forward_rows(x, weight, bias, self.epsilon, normed, statistics);
+                        after.qkv.rows(normed, |bias| Start::Columns(bias), qkv);
+                    }
+                }
+            });
+        });
+    }
+
+    /// Every head: `[N, 3D] -> [A, N, K]`, for the first queries.
+    fn attend(&self, qkv: &[f32], seen: &mut [f32], tokens: usize, queries: usize, within: Within) {
+        let (n, d, k) = (tokens, self.dim, self.dim / self.heads);
+        let row = Row { seen: n, visible: &[], bias: &[], scale: 1.0 / (k as f32).sqrt() };
+        each(seen.chunks_mut(n * k).enumerate(), within, |(head, seen)| {
+            with_scratch(k * n + BLOCK * n, |scratch| {
+                let (across, scores) = scratch.split_at_mut(k * n);
+                let [query, key, value] = [0, 1, 2].map(|part| &qkv[part * d + head * k..]);
+                turn([n, k], (key, 3 * d), (across, n));
+                for start in (0..queries).step_by(BLOCK) {
+                    let rows = BLOCK.min(queries - start);
+                    let (query, scores) = (Matrix::rows(&query[start * 3 * d..], 3 * d), &mut scores[..rows * n]);
+                    product::multiply(Size { m: rows, inner: k, n }, query, (across, n), (scores, n), false);
+                    for scores in scores.chunks_exact_mut(n) {
+                        weigh(scores, &row);
+                    }
+                    let (size, out) = (Size { m: rows, inner: n, n: k }, &mut seen[start * k..]);
+                    product::multiply(size, Matrix::rows(scores, n), (value, 3 * d), (out, k), false);
+                }
+            });
+        });
+    }
+
+    fn answer(&self, x: &mut [f32], logits: &mut [f32]) {
+        let d = self.dim;
+        let read = match self.readout {
+            Readout::Tokens => x,
+            Readout::Mean => {
+                let count = (x.len() / d) as f32;
+                let (mean, rest) = x.split_at_mut(d);
+                for row in rest.chunks_exact(d) {
+                    mean.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                }
+                mean.iter_mut().for_each(|sum| *sum /= count);
+                mean
+            }
+        };
+        let [weight, bias] = &self.norm;
+        let (mut normed, mut statistics) = (vec![0.0; read.len()], vec![0.0; read.len() / d * 2]);
+        layer_norm::forward_rows(read, weight, bias, self.epsilon, &mut normed, &mut statistics);
+        let mut own = vec![0.0; logits.len()];
+        logits.fill(0.0);
+        for (answer, token) in self.answers.iter().zip(normed.chunks_exact(d)) {
+            answer.rows(token, |bias| Start::Columns(bias), &mut own);
+            logits.iter_mut().zip(&own).for_each(|(sum, own)| *sum += own);
+        }
+        let count = self.answers.len() as f32;
+        logits.iter_mut().for_each(|sum| *sum /= count);
+    }
+}
+
+/// Runs tasks here one after the other, or on all threads.
+fn each<T: Send>(tasks: impl Iterator<Item = T>, within: Within, run: impl Fn(T) + Send + Sync) {
+    match within {
+        Within::OneThread => tasks.for_each(run),
+        Within::Threads => tasks.collect::<Vec<T>>().into_par_iter().for_each(run),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encoder::Encoder;
+    use crate::naive::{assert_close, assert_same_on_threads, layer_norm, linear, noise, wide};
+    use crate::simd::{Path, with_path};
+
+    const D: usize = 24;
+    const BLOCKS: usize = 3;
+    const CASE: Encoder = Encoder { tokens: 8, dim: D, heads: 3, inner: 40, epsilon: 1e-5 };
+
+    /// Two tokens before six patches of 4 x 4 in two channels; three classes.
+    struct Numbers {
+        embed: [Vec<f32>; 2],
+        prefix: Vec<f32>,
+        positions: Vec<f32>,
+        blocks: Vec<Vec<Vec<f32>>>,
+        scales: [Vec<f32>; 2],
+        norm: [Vec<f32>; 2],
+        answers: [[Vec<f32>; 2]; 2],
+    }
+
+    impl Numbers {
+        fn new() -> Self {
+            let pair = |weight: usize, bias: usize, seed: u64| [noise(weight, seed), noise(bias, seed + 1)];
+            let block = |b: u64| (0..).zip(CASE.lengths()).map(|(i, len)| noise(len, 100 * b + i)).collect();
+            Self {
+                embed: pair(D * 32, D, 1),
+                prefix: noise(2 * D, 3),
+                positions: noise(6 * D, 4),
+                blocks: (1..=BLOCKS as u64).map(block).collect(),
+                scales: [noise(D, 5), noise(D, 6)],
+                norm: pair(D, D, 7),
+                answers: [pair(3 * D, 3, 9), pair(3 * D, 3, 11)],
+            }
+        }
+
+        fn prepared(&self, readout: Readout, scaled: bool) -> Transformer {
+            fn pair(pair: &[Vec<f32>]) -> (&[f32], &[f32]) {
+                (&pair[0], &pair[1])
+            }
+            let block = |index: usize| {
+                let p = &self.blocks[index];
+                BlockParameters {
+                    norm1: pair(p),
+                    qkv: pair(&p[2..]),
+                    proj: pair(&p[4..]),
+                    norm2: pair(&p[6..]),
+                    fc1: pair(&p[8..]),
+                    fc2: pair(&p[10..]),
+                    scales: scaled.then_some([&self.scales[0], &self.scales[1]]),
+                }
+            };
+            Transformer::new(&Parameters {
+                channels: 2,
+                image: [8, 12],
+                patch: 4,
+                heads: 3,
+                epsilon: 1e-5,
+                embed: pair(&self.embed),
+                prefix: self.prefix.clone(),
+                positions: &self.positions,
+                blocks: (0..BLOCKS).map(block).collect(),
+                readout,
+                norm: pair(&self.norm),
+                answers: self
+                    .answers
+                    .iter()
+                    .map(|answer| pair(answer))
+                    .take(if readout == Readout::Mean { 1 } else { 2 })
+                    .collect(),
+            })
+        }
+
+        /// By its parts, for one picture.
+        fn definition(&self, image: &[f32], readout: Readout, scaled: bool) -> Vec<f64> {
+            let mut x: Vec<f64> = wide(&self.prefix);
+            for (patch, position) in self.positions.chunks_exact(D).enumerate() {
+                let at = |i: usize| (i / 16 * 8 + patch / 3 * 4 + i / 4 % 4) * 12 + patch % 3 * 4 + i % 4;
+                let pixels: Vec<f64> = (0..32).map(|i| f64::from(image[at(i)])).collect();
+                let token = linear(&pixels, &wide(&self.embed[0]), &wide(&self.embed[1]));
+                x.extend(token.iter().zip(position).map(|(x, position)| x + f64::from(*position)));
+            }
+            for block in &self.blocks {
+                let mut block = block.clone();
+                if scaled {
+                    for (map, scale) in [(4, &self.scales[0]), (10, &self.scales[1])] {
+                        let width = block[map].len() / D;
+                        block[map].iter_mut().enumerate().for_each(|(i, x)| *x *= scale[i / width]);
+                        block[map + 1].iter_mut().zip(scale).for_each(|(x, scale)| *x *= scale);
+                    }
+                }
+                let narrow: Vec<f32> = x.iter().map(|x| *x as f32).collect();
+                x = wide(&CASE.infer(&narrow, std::array::from_fn(|i| block[i].as_slice())));
+            }
+            let norm = |x: &[f64]| layer_norm(x, &wide(&self.norm[0]), &wide(&self.norm[1]), 1e-5);
+            let answer = |i: usize, x: &[f64]| linear(x, &wide(&self.answers[i][0]), &wide(&self.answers[i][1]));
+            match readout {
+                Readout::Tokens => {
+                    let heads = [0, 1].map(|i| answer(i, &norm(&x[i * D..(i + 1) * D])));
+                    heads[0].iter().zip(&heads[1]).map(|(a, b)| f64::midpoint(*a, *b)).collect()
+                }
+                Readout::Mean => {
+                    let mean: Vec<f64> = (0..D).map(|i| x.iter().skip(i).step_by(D).sum::<f64>() / 8.0).collect();
+                    answer(0, &norm(&mean))
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_readout_and_path_equals_its_parts() {
+        let (numbers, images) = (Numbers::new(), noise(3 * 2 * 8 * 12, 20));
+        for (readout, scaled) in [(Readout::Tokens, false), (Readout::Tokens, true), (Readout::Mean, false)] {
+            for &path in Path::available() {
+                with_path(path, || {
+                    let logits = numbers.prepared(readout, scaled).forward(&images);
+                    for (image, logits) in images.chunks_exact(2 * 8 * 12).zip(logits.chunks_exact(3)) {
+                        assert_close(logits, &numbers.definition(image, readout, scaled), 1e-4);
+                    }
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_picture_alone_and_among_others_has_the_same_bytes_on_any_threads() {
+        let (numbers, images) = (Numbers::new(), noise(5 * 2 * 8 * 12, 20));
+        let prepared = numbers.prepared(Readout::Tokens, true);
+        assert_same_on_threads(|| {
+            let alone = images.chunks_exact(2 * 8 * 12).flat_map(|image| prepared.forward(image)).collect();
+            assert_eq!(prepared.forward(&images), alone);
+            vec![alone]
+        });
+    }
+}
