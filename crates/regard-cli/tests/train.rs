@@ -231,7 +231,7 @@ fn the_small_quickstart_trains_five_models_and_goes_on_from_what_is_there() {
     for model in ["vit-nano", "san-nano-pairwise", "san-nano-patchwise", "sasa-nano", "resnet-nano"] {
         assert!(told.contains(model), "{told}");
     }
-    let report = fs::read_to_string(place.path().join("regard-out/quickstart/REPORT.html")).unwrap();
+    let report = fs::read_to_string(place.path().join("regard-out/quickstart-small/REPORT.html")).unwrap();
     assert_eq!(report.matches("data:image/png").count(), 6);
     let again = regard(place.path(), &["quickstart", "--small"]);
     assert_eq!(text(&again.stdout), told, "what is there is not trained again");

@@ -3,9 +3,10 @@
 
 use rayon::prelude::*;
 
-use crate::attention::{BLOCK, Row, slope, weigh};
+use crate::attention::{BLOCK, slope};
 use crate::elementwise::{add_all, filled, filled_pair, filled_with, piece};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::heads::Head;
 use crate::product::{self, Matrix, Size, transpose, turn};
 use crate::{gelu, layer_norm};
 
@@ -113,16 +114,16 @@ impl Encoder {
         let (d, m) = (self.dim, self.inner);
         let mut normed = vec![0.0; x.len()];
         layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, kept.norms[0]);
-        rows_times(&normed, d, &maps[0], Start::Columns(qkv), kept.qkv);
+        multiply_rows(&normed, d, &maps[0], Start::Columns(qkv), kept.qkv);
         self.attend(kept.qkv, kept.seen, kept.sums);
         kept.middle.copy_from_slice(x);
-        rows_times(kept.seen, d, &maps[1], Start::Out(proj), kept.middle);
+        multiply_rows(kept.seen, d, &maps[1], Start::Out(proj), kept.middle);
         layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, kept.norms[1]);
-        rows_times(&normed, d, &maps[2], Start::Columns(fc1), kept.inner);
+        multiply_rows(&normed, d, &maps[2], Start::Columns(fc1), kept.inner);
         let mut active = vec![0.0; kept.inner.len()];
         gelu::forward(kept.inner, &[], &mut active);
         out.copy_from_slice(kept.middle);
-        rows_times(&active, m, &maps[3], Start::Out(fc2), out);
+        multiply_rows(&active, m, &maps[3], Start::Out(fc2), out);
     }
 
     /// Gradients of the input and of the parameters; the latter are empty when not wanted.
@@ -191,25 +192,25 @@ impl Encoder {
         let mut active = vec![0.0; rows * m];
         gelu::forward(kept.inner, &[], &mut active);
         add(10, &active, grad);
-        rows_times(grad, d, &maps[3], Start::Zero, &mut active);
+        multiply_rows(grad, d, &maps[3], Start::Zero, &mut active);
         let mut inner = vec![0.0; rows * m];
         gelu::backward(kept.inner, &[], &active, &mut inner);
         let mut normed = vec![0.0; rows * d];
         let mut statistics = vec![0.0; rows * 2];
         layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, &mut statistics);
         add(8, &normed, &inner);
-        rows_times(&inner, m, &maps[2], Start::Zero, &mut normed);
+        multiply_rows(&inner, m, &maps[2], Start::Zero, &mut normed);
         let mut middle = vec![0.0; rows * d];
         let mut norm_sums = vec![0.0; 2 * d];
         layer_norm::backward_rows(kept.middle, norm2, kept.norms[1], &normed, &mut middle, &mut norm_sums);
         middle.iter_mut().zip(grad).for_each(|(middle, grad)| *middle += grad);
         add(4, kept.seen, &middle);
-        rows_times(&middle, d, &maps[1], Start::Zero, &mut normed);
+        multiply_rows(&middle, d, &maps[1], Start::Zero, &mut normed);
         let mut qkv = vec![0.0; rows * 3 * d];
         self.attend_backward(kept, &normed, &mut qkv);
         layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, &mut statistics);
         add(2, &normed, &qkv);
-        rows_times(&qkv, 3 * d, &maps[0], Start::Zero, &mut normed);
+        multiply_rows(&qkv, 3 * d, &maps[0], Start::Zero, &mut normed);
         let mut first_sums = vec![0.0; 2 * d];
         layer_norm::backward_rows(x, norm1, kept.norms[0], &normed, input_grad, &mut first_sums);
         input_grad.iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
@@ -222,25 +223,14 @@ impl Encoder {
 
     /// Every head of every picture: `[rows, 3D] -> [rows, D]`, and the sums.
     fn attend(&self, qkv: &[f32], seen: &mut [f32], sums: &mut [f32]) {
-        let (n, d, k) = (self.tokens, self.dim, self.dim / self.heads);
-        let row = self.row();
-        let (mut across, mut scores) = (vec![0.0; k * n], vec![0.0; BLOCK.min(n) * n]);
+        let (n, d) = (self.tokens, self.dim);
+        let [mut across, mut scores] = self.head(0).scratch().map(|len| vec![0.0; len]);
         let pictures = qkv.chunks_exact(n * 3 * d).zip(seen.chunks_exact_mut(n * d));
         for ((qkv, seen), sums) in pictures.zip(sums.chunks_exact_mut(self.heads * n)) {
-            for (head, sums) in sums.chunks_exact_mut(n).enumerate() {
-                let [query, key, value] = [0, 1, 2].map(|part| &qkv[part * d + head * k..]);
-                turn([n, k], (key, 3 * d), (&mut across, n));
-                for (block, sums) in sums.chunks_mut(BLOCK).enumerate() {
-                    let (start, rows) = (block * BLOCK, sums.len());
-                    let query = Matrix::rows(&query[start * 3 * d..], 3 * d);
-                    let scores = &mut scores[..rows * n];
-                    product::multiply(Size { m: rows, inner: k, n }, query, (&across, n), (scores, n), false);
-                    for (sum, scores) in sums.iter_mut().zip(scores.chunks_exact_mut(n)) {
-                        *sum = weigh(scores, &row);
-                    }
-                    let (size, out) = (Size { m: rows, inner: n, n: k }, &mut seen[start * d + head * k..]);
-                    product::multiply(size, Matrix::rows(scores, n), (value, 3 * d), (out, d), false);
-                }
+            for (index, sums) in sums.chunks_exact_mut(n).enumerate() {
+                let head = self.head(index);
+                let out = (&mut seen[index * head.width()..], d);
+                head.attend(qkv, n, [&mut across, &mut scores], out, |query, sum| sums[query] = sum);
             }
         }
     }
@@ -248,7 +238,7 @@ impl Encoder {
     /// Adds the gradients of queries, keys and values to `[rows, 3D]` zeros.
     fn attend_backward(&self, kept: &Kept<&[f32]>, grad: &[f32], qkv_grad: &mut [f32]) {
         let (n, d, k) = (self.tokens, self.dim, self.dim / self.heads);
-        let row = self.row();
+        let row = self.head(0).row();
         let mut across = [vec![0.0; k * n], vec![0.0; k * n]];
         let [mut weights, mut slopes] = [(); 2].map(|()| vec![0.0; BLOCK.min(n) * n]);
         for picture in 0..grad.len() / (n * d) {
@@ -257,7 +247,7 @@ impl Encoder {
             let qkv_grad = &mut qkv_grad[picture * n * 3 * d..][..n * 3 * d];
             for head in 0..self.heads {
                 let sums = piece(kept.sums, picture * self.heads + head, n);
-                let parts = [0, 1, 2].map(|part| part * d + head * k);
+                let parts = self.head(head).starts();
                 let [query, key, value] = parts.map(|first| &qkv[first..]);
                 turn([n, k], (key, 3 * d), (&mut across[0], n));
                 turn([n, k], (value, 3 * d), (&mut across[1], n));
@@ -289,9 +279,8 @@ impl Encoder {
         }
     }
 
-    fn row(&self) -> Row<'static> {
-        let scale = 1.0 / ((self.dim / self.heads) as f32).sqrt();
-        Row { seen: self.tokens, visible: &[], bias: &[], scale }
+    fn head(&self, index: usize) -> Head {
+        Head { tokens: self.tokens, dim: self.dim, heads: self.heads, index }
     }
 
     /// Rows of the pictures that a task takes at once.
@@ -334,14 +323,6 @@ impl Encoder {
             assert_eq!(parameter.len(), len, "encoder: length of {name}");
         }
     }
-}
-
-/// `[rows, inner] x [inner, n] -> [rows, n]` on this thread.
-fn rows_times(x: &[f32], inner: usize, map: &Panels, start: Start, out: &mut [f32]) {
-    let rows = Offsets::strided(x.len() / inner, inner);
-    let offsets = Offsets::strided(inner, 1);
-    let n = out.len() / rows.len().max(1);
-    multiply(Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets }, map, start, (out, n));
 }
 
 /// Adds the gradients of a linear map: `weight [out, in] += slopes^T x`, `bias [out] += slopes`.

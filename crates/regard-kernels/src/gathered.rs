@@ -126,6 +126,13 @@ kernel!(
     pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) = multiply_body
 );
 
+/// The same for rows of `inner` that lie one after the other, into rows of as many columns as `b` has.
+pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Start, out: &mut [f32]) {
+    let (rows, offsets) = (Offsets::strided(x.len() / inner, inner), Offsets::strided(inner, 1));
+    let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets };
+    multiply(left, b, start, (out, b.columns));
+}
+
 #[inline(always)]
 fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) {
     // registers: 24 sums of 32 in AVX-512, 12 sums of 16 in AVX2

@@ -1,7 +1,8 @@
 //! Tokens whose query, key and value lie side by side, and their heads.
 
-use crate::attention::Attention;
+use crate::attention::{Attention, BLOCK, Row, weigh};
 use crate::elementwise::{filled, piece};
+use crate::product::{Matrix, Size, multiply, turn};
 
 /// How rows `[B, N, P, A, K]` are cut.
 #[derive(Clone, Copy)]
@@ -42,6 +43,61 @@ impl Cut {
                 }
             }
         })
+    }
+}
+
+/// One head of one picture in rows `[N, 3D]`, attended on the calling thread and without copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    pub tokens: usize,
+    pub dim: usize,
+    pub heads: usize,
+    /// Which of them.
+    pub index: usize,
+}
+
+impl Head {
+    pub fn width(&self) -> usize {
+        self.dim / self.heads
+    }
+
+    /// Lengths of the arrays that [`attend`](Self::attend) works in.
+    pub fn scratch(&self) -> [usize; 2] {
+        [self.width() * self.tokens, BLOCK.min(self.tokens) * self.tokens]
+    }
+
+    /// Between scores and weights: every token sees every token.
+    pub fn row(&self) -> Row<'static> {
+        Row { seen: self.tokens, visible: &[], bias: &[], scale: 1.0 / (self.width() as f32).sqrt() }
+    }
+
+    /// Where queries, keys and values begin in a row.
+    pub fn starts(&self) -> [usize; 3] {
+        [0, 1, 2].map(|part| part * self.dim + self.index * self.width())
+    }
+
+    /// The first queries, into rows of a stride; `told` hears the logarithm of each one's sum.
+    pub fn attend(
+        &self,
+        qkv: &[f32],
+        queries: usize,
+        [across, scores]: [&mut [f32]; 2],
+        (out, stride): (&mut [f32], usize),
+        mut told: impl FnMut(usize, f32),
+    ) {
+        let (n, k, step) = (self.tokens, self.width(), 3 * self.dim);
+        let [query, key, value] = self.starts().map(|start| &qkv[start..]);
+        turn([n, k], (key, step), (across, n));
+        for start in (0..queries).step_by(BLOCK) {
+            let rows = BLOCK.min(queries - start);
+            let (query, scores) = (Matrix::rows(&query[start * step..], step), &mut scores[..rows * n]);
+            multiply(Size { m: rows, inner: k, n }, query, (across, n), (scores, n), false);
+            for (row, scores) in scores.chunks_exact_mut(n).enumerate() {
+                told(start + row, weigh(scores, &self.row()));
+            }
+            let (size, out) = (Size { m: rows, inner: n, n: k }, &mut out[start * stride..]);
+            multiply(size, Matrix::rows(scores, n), (value, step), (out, stride), false);
+        }
     }
 }
 

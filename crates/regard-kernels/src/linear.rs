@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::elementwise::{add_all, filled, piece, share};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
 use crate::product::{Matrix, transpose};
 
 /// Rows of one task.
@@ -95,14 +95,8 @@ impl Linear {
 
 /// `[rows, inner] x [inner, n] -> [rows, n]`
 fn product(x: &[f32], inner: usize, b: &Panels, start: Start, n: usize) -> Vec<f32> {
-    let len = x.len() / inner * n;
-    let (rows, offsets) = (Offsets::strided(TASK, inner), Offsets::strided(inner, 1));
-    let last = Offsets::strided(len / n % TASK, inner);
-    filled(len, TASK * n, |index, out| {
-        let x = piece(x, index, TASK * inner);
-        let rows = if x.len() == TASK * inner { &rows } else { &last };
-        let left = Gathered { data: x, rows, range: (0, rows.len()), inner: &offsets };
-        multiply(left, b, start, (out, n));
+    filled(x.len() / inner * n, TASK * n, |index, out| {
+        multiply_rows(piece(x, index, TASK * inner), inner, b, start, out);
     })
 }
 

