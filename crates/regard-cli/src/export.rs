@@ -21,6 +21,10 @@ pub struct Args {
     #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream, default_value = "timm")]
     to: Upstream,
 
+    /// Write the linear maps of a transformer's blocks as bytes: about a quarter of the size, for `regard` alone
+    #[arg(long)]
+    int8: bool,
+
     /// The folder to write `model.safetensors` and `config.json` into
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -55,6 +59,7 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
         heads: fields["heads"].as_u64().map(|heads| heads as usize),
         epsilon: fields["epsilon"].as_f64().unwrap_or(1e-5),
         preprocess,
+        int8: args.int8,
     };
     weights::export(&model, &args.output, &export)?;
     writeln!(stderr(), "wrote {}", args.output.join("model.safetensors").display())?;

@@ -121,6 +121,18 @@ pub(crate) struct Gathered<'a> {
     pub inner: &'a Offsets,
 }
 
+impl Gathered<'_> {
+    /// The rows themselves, one after the other.
+    pub fn copy_rows(&self, out: &mut [f32]) {
+        let rows = &self.rows.values[self.range.0..self.range.1];
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.inner.len())) {
+            for (offset, out) in self.inner.values.iter().zip(out) {
+                *out = self.data[(row + offset) as usize];
+            }
+        }
+    }
+}
+
 kernel!(
     /// `out[i][j] = start + sum over k of data[rows[i] + inner[k]] * b[k][j]`, rows of `out` a stride apart.
     pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) = multiply_body

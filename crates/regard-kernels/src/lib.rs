@@ -21,6 +21,7 @@ pub mod gamma;
 mod gathered;
 pub mod gelu;
 mod heads;
+pub mod integer;
 pub mod layer_norm;
 pub mod linear;
 pub mod local;
@@ -33,11 +34,13 @@ pub mod patchwise;
 mod pointwise;
 pub mod pool;
 mod product;
+pub mod residual;
 pub mod simd;
 pub mod softmax;
 mod tile;
 pub mod transformer;
 pub mod window;
+mod within;
 
 #[cfg(any(test, feature = "naive"))]
 pub mod naive;

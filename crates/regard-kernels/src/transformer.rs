@@ -4,12 +4,11 @@
 //! Fewer pictures than threads are shared out instead: rows of tokens, then heads, and so on. A number is the same sum
 //! in the same order in both cases.
 
-use rayon::prelude::*;
-use std::cell::Cell;
-
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
 use crate::heads::Head;
+use crate::integer::{self, Rounded};
 use crate::product::Matrix;
+use crate::within::{Within, answered, with_scratch};
 use crate::{gelu, layer_norm};
 
 /// Rows that go through a block's MLP together: a multiple of the rows that products keep in registers.
@@ -66,6 +65,14 @@ pub enum Readout {
     Mean,
 }
 
+/// What the maps of the blocks are computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    Float,
+    /// Eight bits; the embedding, attention and the answers stay floats.
+    Int8,
+}
+
 /// A transformer that is ready to run.
 pub struct Transformer {
     channels: usize,
@@ -93,27 +100,53 @@ impl std::fmt::Debug for Transformer {
 
 /// A linear map for rows.
 struct Packed {
-    weight: Panels,
+    weight: Weight,
     bias: Vec<f32>,
     inputs: usize,
     outputs: usize,
 }
 
+enum Weight {
+    Float(Panels),
+    Int8(integer::Panels),
+}
+
 impl Packed {
     /// With the outputs scaled, if they are.
-    fn new((weight, bias): Map, scale: Option<&[f32]>) -> Self {
+    fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
         let scaled = |x: &[f32], width: usize| match scale {
             Some(scale) => x.chunks_exact(width).zip(scale).flat_map(|(x, s)| x.iter().map(move |x| x * s)).collect(),
             None => x.to_vec(),
         };
-        let weight = Panels::new(Matrix::transposed(&scaled(weight, inputs), inputs), inputs, outputs);
-        Self { weight, bias: scaled(bias, 1), inputs, outputs }
+        let bias = scaled(bias, 1);
+        let weight = match precision {
+            Precision::Float => {
+                let weight = scaled(weight, inputs);
+                Weight::Float(Panels::new(Matrix::transposed(&weight, inputs), inputs, outputs))
+            }
+            Precision::Int8 => Weight::Int8(integer::Panels::new(&Rounded::new(weight, inputs), scale)),
+        };
+        Self { weight, bias, inputs, outputs }
     }
 
     /// Rows that lie one after the other.
     fn rows(&self, x: &[f32], start: impl Fn(&[f32]) -> Start, out: &mut [f32]) {
-        multiply_rows(x, self.inputs, &self.weight, start(&self.bias), out);
+        match &self.weight {
+            Weight::Float(weight) => multiply_rows(x, self.inputs, weight, start(&self.bias), out),
+            Weight::Int8(weight) => integer::multiply_rows(x, weight, start(&self.bias), out),
+        }
+    }
+
+    /// Rows from anywhere, added to what `out` holds; `copies` has room for them.
+    fn add_gathered(&self, left: Gathered, copies: &mut [f32], out: &mut [f32]) {
+        match &self.weight {
+            Weight::Float(weight) => multiply(left, weight, Start::Out(&self.bias), (out, self.outputs)),
+            Weight::Int8(_) => {
+                left.copy_rows(copies);
+                self.rows(copies, |bias| Start::Out(bias), out);
+            }
+        }
     }
 }
 
@@ -126,47 +159,13 @@ struct Block {
     fc2: Packed,
 }
 
-/// Whether the parts of one picture run on several threads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Within {
-    OneThread,
-    Threads,
-}
-
-impl Within {
-    /// Rows of a task: all of them, or a share for each thread.
-    fn rows(self, rows: usize) -> usize {
-        match self {
-            Self::OneThread => rows.max(1),
-            Self::Threads => rows.div_ceil(rayon::current_num_threads()).next_multiple_of(ROWS / 4),
-        }
-    }
-}
-
-thread_local! {
-    /// What is left of the last picture's arrays, for the next one.
-    static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
-}
-
-/// Runs with an array of this length, whatever is in it.
-fn with_scratch<T>(len: usize, run: impl FnOnce(&mut [f32]) -> T) -> T {
-    // taken and not borrowed: a thread that waits inside may begin another task
-    let mut scratch = SCRATCH.take();
-    if scratch.len() < len {
-        scratch.resize(len, 0.0);
-    }
-    let result = run(&mut scratch[..len]);
-    SCRATCH.set(scratch);
-    result
-}
-
 impl Transformer {
     /// Packs the parameters.
     ///
     /// # Panics
     /// When their lengths do not fit together.
     #[must_use]
-    pub fn new(parameters: &Parameters) -> Self {
+    pub fn new(parameters: &Parameters, precision: Precision) -> Self {
         let Parameters { channels, image, patch, heads, epsilon, readout, .. } = *parameters;
         let dim = parameters.norm.0.len();
         let [rows, columns] = image;
@@ -184,11 +183,11 @@ impl Transformer {
             let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
             Block {
                 norm1: owned(block.norm1),
-                qkv: Packed::new(block.qkv, None),
-                proj: Packed::new(block.proj, scales[0]),
+                qkv: Packed::new(block.qkv, None, precision),
+                proj: Packed::new(block.proj, scales[0], precision),
                 norm2: owned(block.norm2),
-                fc1: Packed::new(block.fc1, None),
-                fc2: Packed::new(block.fc2, scales[1]),
+                fc1: Packed::new(block.fc1, None, precision),
+                fc2: Packed::new(block.fc2, scales[1], precision),
             }
         };
         let grid = (0..rows / patch).flat_map(|y| (0..columns / patch).map(move |x| (y, x)));
@@ -199,13 +198,13 @@ impl Transformer {
             heads,
             dim,
             epsilon,
-            embed: Packed::new(parameters.embed, None),
+            embed: Packed::new(parameters.embed, None, Precision::Float),
             prefix: parameters.prefix.clone(),
             positions: parameters.positions.to_vec(),
             blocks: parameters.blocks.iter().map(block).collect(),
             readout,
             norm: owned(parameters.norm),
-            answers: parameters.answers.iter().map(|answer| Packed::new(*answer, None)).collect(),
+            answers: parameters.answers.iter().map(|answer| Packed::new(*answer, None, Precision::Float)).collect(),
             corners: grid.map(|(y, x)| patch * (y * columns + x)).collect(),
             pixels: places.map(|(channel, y, x)| (channel * rows + y) * columns + x).collect(),
         }
@@ -236,19 +235,9 @@ impl Transformer {
     #[must_use]
     pub fn forward(&self, images: &[f32]) -> Vec<f32> {
         assert!(images.len().is_multiple_of(self.image_len()), "transformer: images of another size");
-        let mut logits = vec![0.0; images.len() / self.image_len() * self.classes()];
-        let pictures = images.len() / self.image_len();
-        if pictures < rayon::current_num_threads() {
-            for (image, logits) in images.chunks_exact(self.image_len()).zip(logits.chunks_exact_mut(self.classes())) {
-                self.picture(image, logits, Within::Threads);
-            }
-        } else {
-            images
-                .par_chunks_exact(self.image_len())
-                .zip(logits.par_chunks_exact_mut(self.classes()))
-                .for_each(|(image, logits)| self.picture(image, logits, Within::OneThread));
-        }
-        logits
+        answered(images, self.image_len(), self.classes(), 1, |image, logits, within| {
+            self.picture(image, logits, within)
+        })
     }
 
     fn picture(&self, image: &[f32], logits: &mut [f32], within: Within) {
@@ -259,11 +248,11 @@ impl Transformer {
             x[..self.prefix.len()].copy_from_slice(&self.prefix);
             let patches = &mut x[self.prefix.len()..];
             patches.copy_from_slice(&self.positions);
-            let task = within.rows(self.corners.len());
-            each(patches.chunks_mut(task * d).enumerate(), within, |(index, out)| {
+            let task = within.rows(self.corners.len(), ROWS / 4);
+            within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
                 let range = (index * task, index * task + out.len() / d);
                 let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
-                multiply(left, &self.embed.weight, Start::Out(&self.embed.bias), (out, d));
+                self.embed.add_gathered(left, &mut [], out);
             });
             // what an answer is read from is all that the last block has to make
             let read = if self.readout == Readout::Tokens { self.answers.len() } else { tokens };
@@ -290,11 +279,11 @@ impl Transformer {
     ) {
         let (d, width) = (self.dim, self.dim / self.heads);
         let inner = before.or(after).map_or(0, |block| block.fc1.outputs);
-        let task = within.rows(x.len() / d);
+        let task = within.rows(x.len() / d, ROWS / 4);
         // what the heads saw lies head by head
         let starts = Offsets::strided(tokens, width);
         let places: Offsets = (0..d).map(|i| i / width * tokens * width + i % width).collect();
-        each(x.chunks_mut(task * d).zip(qkv.chunks_mut(task * 3 * d)).enumerate(), within, |(index, (x, qkv))| {
+        within.each(x.chunks_mut(task * d).zip(qkv.chunks_mut(task * 3 * d)).enumerate(), |(index, (x, qkv))| {
             with_scratch(ROWS * (d + 2 + inner), |scratch| {
                 let (normed, scratch) = scratch.split_at_mut(ROWS * d);
                 let (statistics, inner) = scratch.split_at_mut(ROWS * 2);
@@ -304,7 +293,7 @@ impl Transformer {
                     if let Some(before) = before {
                         let first = index * task + block * ROWS;
                         let left = Gathered { data: seen, rows: &starts, range: (first, first + rows), inner: &places };
-                        multiply(left, &before.proj.weight, Start::Out(&before.proj.bias), (x, d));
+                        before.proj.add_gathered(left, normed, x);
                         let [weight, bias] = &before.norm2;
                         layer_norm::forward_rows(x, weight, bias, self.epsilon, normed, statistics);
                         let inner = &mut inner[..rows * before.fc1.outputs];
@@ -325,7 +314,7 @@ impl Transformer {
     /// Every head: `[N, 3D] -> [A, N, K]`, for the first queries.
     fn attend(&self, qkv: &[f32], seen: &mut [f32], tokens: usize, queries: usize, within: Within) {
         let width = self.dim / self.heads;
-        each(seen.chunks_mut(tokens * width).enumerate(), within, |(index, seen)| {
+        within.each(seen.chunks_mut(tokens * width).enumerate(), |(index, seen)| {
             let head = Head { tokens, dim: self.dim, heads: self.heads, index };
             let [across, scores] = head.scratch();
             with_scratch(across + scores, |scratch| {
@@ -360,14 +349,6 @@ impl Transformer {
         }
         let count = self.answers.len() as f32;
         logits.iter_mut().for_each(|sum| *sum /= count);
-    }
-}
-
-/// Runs tasks here one after the other, or on all threads.
-fn each<T: Send>(tasks: impl Iterator<Item = T>, within: Within, run: impl Fn(T) + Send + Sync) {
-    match within {
-        Within::OneThread => tasks.for_each(run),
-        Within::Threads => tasks.collect::<Vec<T>>().into_par_iter().for_each(run),
     }
 }
 
@@ -408,7 +389,7 @@ mod tests {
             }
         }
 
-        fn prepared(&self, readout: Readout, scaled: bool) -> Transformer {
+        fn prepared(&self, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
             fn pair(pair: &[Vec<f32>]) -> (&[f32], &[f32]) {
                 (&pair[0], &pair[1])
             }
@@ -424,7 +405,7 @@ mod tests {
                     scales: scaled.then_some([&self.scales[0], &self.scales[1]]),
                 }
             };
-            Transformer::new(&Parameters {
+            let parameters = Parameters {
                 channels: 2,
                 image: [8, 12],
                 patch: 4,
@@ -442,7 +423,8 @@ mod tests {
                     .map(|answer| pair(answer))
                     .take(if readout == Readout::Mean { 1 } else { 2 })
                     .collect(),
-            })
+            };
+            Transformer::new(&parameters, precision)
         }
 
         /// By its parts, for one picture.
@@ -487,7 +469,7 @@ mod tests {
         for (readout, scaled) in [(Readout::Tokens, false), (Readout::Tokens, true), (Readout::Mean, false)] {
             for &path in Path::available() {
                 with_path(path, || {
-                    let logits = numbers.prepared(readout, scaled).forward(&images);
+                    let logits = numbers.prepared(readout, scaled, Precision::Float).forward(&images);
                     for (image, logits) in images.chunks_exact(2 * 8 * 12).zip(logits.chunks_exact(3)) {
                         assert_close(logits, &numbers.definition(image, readout, scaled), 1e-4);
                     }
@@ -499,11 +481,29 @@ mod tests {
     #[test]
     fn a_picture_alone_and_among_others_has_the_same_bytes_on_any_threads() {
         let (numbers, images) = (Numbers::new(), noise(5 * 2 * 8 * 12, 20));
-        let prepared = numbers.prepared(Readout::Tokens, true);
-        assert_same_on_threads(|| {
-            let alone = images.chunks_exact(2 * 8 * 12).flat_map(|image| prepared.forward(image)).collect();
-            assert_eq!(prepared.forward(&images), alone);
-            vec![alone]
-        });
+        for precision in [Precision::Float, Precision::Int8] {
+            let prepared = numbers.prepared(Readout::Tokens, true, precision);
+            assert_same_on_threads(|| {
+                let alone = images.chunks_exact(2 * 8 * 12).flat_map(|image| prepared.forward(image)).collect();
+                assert_eq!(prepared.forward(&images), alone);
+                vec![alone]
+            });
+        }
+    }
+
+    #[test]
+    fn eight_bits_answer_nearly_as_floats_do_on_every_path() {
+        let (numbers, images) = (Numbers::new(), noise(3 * 2 * 8 * 12, 20));
+        for (readout, scaled) in [(Readout::Tokens, false), (Readout::Tokens, true), (Readout::Mean, false)] {
+            for &path in Path::available() {
+                let [float, int8] = with_path(path, || {
+                    [Precision::Float, Precision::Int8]
+                        .map(|precision| numbers.prepared(readout, scaled, precision).forward(&images))
+                });
+                let largest = float.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+                let error = float.iter().zip(&int8).fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
+                assert!(error > 0.0 && error < 0.03 * largest, "{readout:?} {path:?}: {error} of {largest}");
+            }
+        }
     }
 }

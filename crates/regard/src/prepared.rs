@@ -4,18 +4,29 @@
 //! without one, other devices and whoever records anything take [`Model::forward`] as it is.
 
 use burn::module::Param;
+use burn::nn::PaddingConfig2d;
+use burn::nn::conv::Conv2d;
 use burn::tensor::{Tensor, TensorData};
-use regard_kernels::transformer::{BlockParameters, Parameters, Readout, Transformer};
+use regard_kernels::residual::{self, Folded, Residual};
+use regard_kernels::transformer::{BlockParameters, Parameters, Precision, Readout, Transformer};
 
-use crate::Pass;
+use crate::batch_norm::{BatchNorm, Running};
 use crate::device;
-use crate::layers::{EncoderBlock, LayerNorm, Linear, PatchEmbed};
+use crate::layers::{self, EncoderBlock, LayerNorm, Linear, PatchEmbed};
 use crate::models::Model;
+use crate::models::resnet::ResNet;
+use crate::{Error, Pass};
 
 /// A model that only answers.
 pub struct Prepared {
     model: Model,
-    fast: Option<Transformer>,
+    fast: Option<Fast>,
+}
+
+/// The forms that there are.
+enum Fast {
+    Transformer(Transformer),
+    Residual(Residual),
 }
 
 impl std::fmt::Debug for Prepared {
@@ -28,33 +39,21 @@ impl Prepared {
     /// Packs the weights, where that pays; they are then there twice.
     #[must_use]
     pub fn new(model: Model) -> Self {
-        let fast = match &model {
-            Model::Vit(vit) => {
-                let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
-                    (Some(norm), None) => (Readout::Tokens, norm),
-                    (None, Some(norm)) => (Readout::Mean, norm),
-                    _ => return Self { model, fast: None },
-                };
-                let (tokens, all) = (vit.cls_token.iter().collect::<Vec<_>>(), Positions::All(&vit.pos_embed));
-                Parts { embed: &vit.patch_embed, tokens, positions: all, blocks: &vit.blocks, norm, readout }
-                    .transformer(&[&vit.head])
-            }
-            Model::Deit(deit) => {
-                let tokens = std::iter::once(&deit.cls_token).chain(&deit.dist_token).collect();
-                let heads: Vec<&Linear> = std::iter::once(&deit.head).chain(&deit.head_dist).collect();
-                let (positions, readout) = (Positions::All(&deit.pos_embed), Readout::Tokens);
-                Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm: &deit.norm, readout }
-                    .transformer(&heads)
-            }
-            Model::Deit3(deit) => {
-                let (tokens, positions) = (vec![&deit.cls_token], Positions::Patches(&deit.pos_embed));
-                let (norm, readout) = (&deit.norm, Readout::Tokens);
-                Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm, readout }
-                    .transformer(&[&deit.head])
-            }
-            _ => None,
-        };
+        let fast = packed(&model, Precision::Float);
         Self { model, fast }
+    }
+
+    /// Rounds the linear maps of a transformer's blocks to eight bits, and what goes through them.
+    ///
+    /// # Errors
+    /// When the model is no transformer, or not on the CPU.
+    pub fn int8(model: Model) -> Result<Self, Error> {
+        match packed(&model, Precision::Int8) {
+            None => {
+                Err(Error::config("int8", "this model has no form in eight bits here: ViT, DeiT and DeiT-III have"))
+            }
+            fast => Ok(Self { model, fast }),
+        }
     }
 
     /// The model itself, for whoever records.
@@ -67,16 +66,101 @@ impl Prepared {
     #[must_use]
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let [batch, channels, rows, columns] = images.dims();
-        match &self.fast {
-            Some(fast) if fast.takes(channels, [rows, columns]) => {
-                let device = images.device();
-                let data = images.into_data();
-                let logits = fast.forward(data.as_slice().expect("the CPU's images are f32"));
-                Tensor::from_data(TensorData::new(logits, [batch, fast.classes()]), &device)
-            }
-            _ => self.model.forward(images, &mut Pass::silent()),
-        }
+        let sides = [rows, columns];
+        let fits = match &self.fast {
+            Some(Fast::Transformer(fast)) => fast.takes(channels, sides),
+            Some(Fast::Residual(fast)) => channels == fast.channels() && rows * columns > 0,
+            None => false,
+        };
+        let Some(fast) = self.fast.as_ref().filter(|_| fits) else {
+            return self.model.forward(images, &mut Pass::silent());
+        };
+        let (device, data) = (images.device(), images.into_data());
+        let data = data.as_slice().expect("the CPU's images are f32");
+        let (logits, classes) = match fast {
+            Fast::Transformer(fast) => (fast.forward(data), fast.classes()),
+            Fast::Residual(fast) => (fast.forward(data, sides), fast.classes()),
+        };
+        Tensor::from_data(TensorData::new(logits, [batch, classes]), &device)
     }
+}
+
+/// The fast form of a model, if it has one.
+fn packed(model: &Model, precision: Precision) -> Option<Fast> {
+    let transformer = match model {
+        Model::Resnet(resnet) if precision == Precision::Float => return residual(resnet).map(Fast::Residual),
+        Model::Vit(vit) => {
+            let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
+                (Some(norm), None) => (Readout::Tokens, norm),
+                (None, Some(norm)) => (Readout::Mean, norm),
+                _ => return None,
+            };
+            let (tokens, all) = (vit.cls_token.iter().collect::<Vec<_>>(), Positions::All(&vit.pos_embed));
+            Parts { embed: &vit.patch_embed, tokens, positions: all, blocks: &vit.blocks, norm, readout }
+                .transformer(&[&vit.head], precision)
+        }
+        Model::Deit(deit) => {
+            let tokens = std::iter::once(&deit.cls_token).chain(&deit.dist_token).collect();
+            let heads: Vec<&Linear> = std::iter::once(&deit.head).chain(&deit.head_dist).collect();
+            let (positions, readout) = (Positions::All(&deit.pos_embed), Readout::Tokens);
+            Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm: &deit.norm, readout }
+                .transformer(&heads, precision)
+        }
+        Model::Deit3(deit) => {
+            let (tokens, positions) = (vec![&deit.cls_token], Positions::Patches(&deit.pos_embed));
+            let (norm, readout) = (&deit.norm, Readout::Tokens);
+            Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm, readout }
+                .transformer(&[&deit.head], precision)
+        }
+        _ => None,
+    };
+    transformer.map(Fast::Transformer)
+}
+
+/// None on other devices.
+fn residual(resnet: &ResNet) -> Option<Residual> {
+    let weight = resnet.conv1.weight.val();
+    if weight.device() != device::cpu() {
+        return None;
+    }
+    let block = |block: &layers::Residual| {
+        let layers::Residual { conv1, bn1, conv2, bn2, conv3, bn3, downsample } = block;
+        let mut branch = vec![folded(conv1, bn1)?, folded(conv2, bn2)?];
+        if let (Some(convolution), Some(norm)) = (conv3, bn3) {
+            branch.push(folded(convolution, norm)?);
+        }
+        let shortcut = match downsample {
+            Some((convolution, norm)) => Some(folded(convolution, norm)?),
+            None => None,
+        };
+        Some(residual::BlockParameters { branch, shortcut })
+    };
+    Some(Residual::new(&residual::Parameters {
+        channels: weight.dims()[1],
+        stem: folded(&resnet.conv1, &resnet.bn1)?,
+        pool: resnet.maxpool.is_some(),
+        blocks: resnet.layer_.iter().flatten().map(block).collect::<Option<_>>()?,
+        answer: linear(&resnet.fc)?,
+    }))
+}
+
+/// A convolution whose outputs are normalised by moments that no longer change.
+fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<Folded> {
+    let ([kernel, across], [stride, aside]) = (convolution.kernel_size, convolution.stride);
+    let PaddingConfig2d::Explicit(padding, left, bottom, right) = convolution.padding else { return None };
+    let plain = convolution.bias.is_none() && convolution.groups == 1 && convolution.dilation == [1, 1];
+    if !plain || kernel != across || stride != aside || [left, bottom, right] != [padding; 3] {
+        return None;
+    }
+    let moment = |moment: &Running| moment.value().into_data().try_to_vec::<f32>().expect("moments are f32");
+    let (mean, variance) = (moment(&norm.running_mean), moment(&norm.running_var));
+    let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
+    let factor = |i: usize| f64::from(gamma[i]) / (f64::from(variance[i]) + norm.epsilon).sqrt();
+    let mut weight = numbers(&convolution.weight);
+    let depth = weight.len() / gamma.len();
+    weight.iter_mut().enumerate().for_each(|(at, weight)| *weight = (f64::from(*weight) * factor(at / depth)) as f32);
+    let bias = (0..gamma.len()).map(|i| (f64::from(beta[i]) - f64::from(mean[i]) * factor(i)) as f32).collect();
+    Some(Folded { weight, bias, kernel, stride, padding })
 }
 
 /// Whose positions are learned.
@@ -98,7 +182,7 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     /// None on other devices, and for blocks that have no bias or norms of several kinds.
-    fn transformer(&self, heads: &[&Linear]) -> Option<Transformer> {
+    fn transformer(&self, heads: &[&Linear], precision: Precision) -> Option<Transformer> {
         let weight = self.embed.proj.weight.val();
         if weight.device() != device::cpu() {
             return None;
@@ -119,7 +203,7 @@ impl Parts<'_> {
         let embed = [numbers(&self.embed.proj.weight), numbers(self.embed.proj.bias.as_ref()?)];
         let norm = norm(self.norm, epsilon)?;
         let answers: Vec<Pair> = heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
-        Some(Transformer::new(&Parameters {
+        let parameters = Parameters {
             channels,
             image: self.embed.image(),
             patch,
@@ -132,7 +216,8 @@ impl Parts<'_> {
             readout: self.readout,
             norm: both(&norm),
             answers: answers.iter().map(both).collect(),
-        }))
+        };
+        Some(Transformer::new(&parameters, precision))
     }
 }
 
@@ -190,6 +275,7 @@ mod tests {
     use super::*;
     use crate::models::{ModelConfig, preset};
     use crate::testing::{assert_close, random, stirred};
+    use crate::weights::{self, Export, LoadOptions, Upstream};
     use serde_json::json;
 
     fn small(name: &str) -> ModelConfig {
@@ -228,8 +314,72 @@ mod tests {
     }
 
     #[test]
-    fn models_without_a_fast_form_answer_themselves() {
+    fn eight_bits_answer_nearly_as_the_model_and_again_from_their_own_file() {
+        device::cpu().seed(1);
+        let model = stirred(small("deit3-small").init(&device::cpu()).unwrap());
+        let images = random([3, 3, 32, 48], 1);
+        let numbers = |logits: Tensor<2>| logits.into_data().try_to_vec::<f32>().unwrap();
+        let expected = numbers(model.forward(images.clone(), &mut Pass::silent()));
+        let int8 = numbers(Prepared::int8(model.clone()).unwrap().forward(images.clone()));
+        let largest = expected.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+        let error = expected.iter().zip(&int8).fold(0.0f32, |error, (a, b)| error.max((a - b).abs()));
+        assert!(error > 0.0 && error < 0.03 * largest, "{error} of {largest}");
+
+        let folder = tempfile::tempdir().unwrap();
+        let export = Export {
+            to: Upstream::Timm,
+            architecture: String::new(),
+            image: [32, 48],
+            heads: Some(3),
+            epsilon: 1e-6,
+            preprocess: preset("deit3-small").unwrap().preprocess,
+            int8: true,
+        };
+        weights::export(&model, folder.path(), &export).unwrap();
+        let fresh = small("deit3-small").init(&device::cpu()).unwrap();
+        let options = LoadOptions { grid: Some([2, 3]), grid_from: Some([2, 3]), ..LoadOptions::default() };
+        let again = weights::load(fresh, &folder.path().join("model.safetensors"), &options).unwrap().model;
+        assert_eq!(numbers(Prepared::int8(again).unwrap().forward(images)), int8);
+    }
+
+    #[test]
+    fn models_without_a_form_in_eight_bits_say_so() {
         let model = preset("resnet-nano").unwrap().config.init(&device::cpu()).unwrap();
+        let error = Prepared::int8(model).unwrap_err().to_string();
+        assert!(error.contains("int8") && error.contains("no form in eight bits"), "{error}");
+    }
+
+    #[test]
+    fn a_prepared_residual_network_answers_as_the_model_does_at_any_size() {
+        device::cpu().seed(1);
+        for name in ["resnet-nano", "resnet-18", "resnet-26-5x5"] {
+            let mut config = preset(name).unwrap().config.with("classes", json!(7)).unwrap();
+            if name != "resnet-nano" {
+                config = config.with("width", json!(0.25)).unwrap();
+            }
+            let model = stirred(config.init(&device::cpu()).unwrap());
+            let Model::Resnet(resnet) = &model else { panic!("{name} is a residual network") };
+            let blocks = resnet.layer_.iter().flatten();
+            let norms = blocks.flat_map(|block| [&block.bn1, &block.bn2].into_iter().chain(&block.bn3));
+            for (seed, norm) in norms.chain([&resnet.bn1]).enumerate() {
+                let noise = |moment: &Running, seed| random(moment.value().dims(), seed as u64);
+                norm.running_mean.set(noise(&norm.running_mean, seed));
+                norm.running_var.set(noise(&norm.running_var, seed + 100) * 0.5 + 4.0);
+            }
+            let prepared = Prepared::new(model.clone());
+            assert!(prepared.fast.is_some(), "{name}");
+            for image in [[3, 3, 40, 33], [1, 3, 32, 32]] {
+                let images = random(image, 1);
+                let expected = model.forward(images.clone(), &mut Pass::silent());
+                let largest = expected.clone().abs().max().into_scalar::<f32>();
+                assert_close(&(prepared.forward(images) / largest), &(expected / largest), 1e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn models_without_a_fast_form_answer_themselves() {
+        let model = preset("san-nano-pairwise").unwrap().config.init(&device::cpu()).unwrap();
         let prepared = Prepared::new(model.clone());
         let images = random([2, 3, 32, 32], 1);
         assert_close(&prepared.forward(images.clone()), &model.forward(images, &mut Pass::silent()), 0.0);

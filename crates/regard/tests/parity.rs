@@ -109,6 +109,7 @@ fn an_exported_transformer_loads_again_to_the_same_bytes() {
                 heads: Some(3),
                 epsilon: 1e-6,
                 preprocess: regard::data::Preprocess::DEIT,
+                int8: false,
             };
             weights::export(&model, out.path(), &export).unwrap();
             assert!(out.path().join("config.json").is_file());

@@ -32,6 +32,10 @@ pub struct CandidateArgs {
     #[arg(long, value_name = "CLASSES")]
     new_head: Option<usize>,
 
+    /// Compute in eight bits: transformers alone
+    #[arg(long)]
+    int8: bool,
+
     /// The folder of a training run, with its model and its best weights
     #[arg(long, value_name = "DIR")]
     run: Vec<PathBuf>,
@@ -49,6 +53,7 @@ pub struct Candidate {
     config: ModelConfig,
     preprocess: Preprocess,
     weights: WeightsArgs,
+    int8: bool,
 }
 
 /// A model that is.
@@ -78,7 +83,7 @@ impl CandidateArgs {
         let alone = self.model.iter().filter(|other| *other == model).count() == 1;
         let name = if alone { model.to_string() } else { format!("{model} {weights}") };
         let weights = WeightsArgs { weights: weights.into(), from: self.from, new_head: self.new_head };
-        Ok(Candidate { name, trained: false, labels: None, config, preprocess, weights })
+        Ok(Candidate { name, trained: false, labels: None, config, preprocess, weights, int8: self.int8 })
     }
 
     fn of_run(&self, folder: &Path) -> Result<Candidate, Failure> {
@@ -102,7 +107,7 @@ impl CandidateArgs {
             new_head: self.new_head,
         };
         let labels = Some(folder.join("classes.txt")).filter(|labels| labels.is_file() && self.new_head.is_none());
-        Ok(Candidate { name, trained: true, labels, config, preprocess, weights })
+        Ok(Candidate { name, trained: true, labels, config, preprocess, weights, int8: self.int8 })
     }
 }
 
@@ -114,6 +119,7 @@ impl Candidate {
     pub fn load(&self, device: &Device) -> Result<Loaded, Failure> {
         let mut config = self.config.clone();
         let model = self.weights.load(&mut config, device)?;
-        Ok(Loaded { model: Prepared::new(model), config, preprocess: self.preprocess })
+        let model = if self.int8 { Prepared::int8(model)? } else { Prepared::new(model) };
+        Ok(Loaded { model, config, preprocess: self.preprocess })
     }
 }

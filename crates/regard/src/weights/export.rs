@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::rename::rename;
 use super::upstream::{Upstream, hugging_face};
-use super::{Tensors, tensors};
+use super::{Tensors, int8, tensors};
 use crate::Error;
 use crate::data::{Filter, Preprocess};
 
@@ -28,6 +28,8 @@ pub struct Export {
     /// What layer norms add to the variance.
     pub epsilon: f64,
     pub preprocess: Preprocess,
+    /// The maps of a transformer's blocks as bytes, for `regard` alone.
+    pub int8: bool,
 }
 
 /// Writes `model.safetensors` and `config.json` into a folder, which is made if needed.
@@ -36,6 +38,9 @@ pub struct Export {
 /// When the upstream has no name for a tensor, or a file cannot be written.
 pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<(), Error> {
     let ours: Tensors = tensors(model).into_iter().map(|(name, tensor)| (name, tensor.convert::<f32>())).collect();
+    if options.int8 && (options.to == Upstream::HuggingFace || !ours.keys().any(|name| int8::is_map(name))) {
+        return Err(Error::config("int8", "is for transformers, under the names of timm"));
+    }
     let (theirs, config) = match options.to {
         Upstream::Timm | Upstream::Regard => (timm(&ours), timm_config(&ours, options)),
         Upstream::HuggingFace => (hugging_face(&ours)?, hugging_face_config(&ours, options)?),
@@ -45,7 +50,12 @@ pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<()
         }
     };
     std::fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))?;
-    write(&folder.join("model.safetensors"), &to_bytes(&theirs, folder)?)?;
+    let bytes = if options.int8 {
+        int8::to_bytes(&theirs).map_err(|error| Error::file(folder, error))?
+    } else {
+        to_bytes(&theirs, folder)?
+    };
+    write(&folder.join("model.safetensors"), &bytes)?;
     let config = serde_json::to_string_pretty(&config).map_err(|error| Error::file(folder, error))?;
     write(&folder.join("config.json"), format!("{config}\n").as_bytes())
 }

@@ -1,6 +1,7 @@
 //! Checkpoints as files: safetensors, and those of `PyTorch` and `NumPy`, told apart by their content.
 //!
-//! Whatever the file holds, floats become f32 and integers (counters such as `num_batches_tracked`) are left out.
+//! Whatever the file holds, floats become f32, and so do bytes that have scales (`int8.rs`); other integers (counters such
+//! as `num_batches_tracked`) are left out.
 //! A file is data and never code: pickles are parsed by `pytorch-reader`, which knows what a tensor looks like and runs
 //! nothing. What a file claims about its sizes is held against how long the file is before memory is taken.
 
@@ -12,7 +13,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::{Tensors, npz};
+use super::{Tensors, int8, npz};
 use crate::Error;
 
 /// The tensors of a file, under the names that the file has for them.
@@ -81,26 +82,25 @@ pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors, Error> {
 
 fn safetensors_of(bytes: &[u8]) -> Result<Tensors, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
-    let mut tensors = Tensors::new();
+    let (mut tensors, mut bytes) = (Tensors::new(), Vec::new());
     for (name, view) in file.iter() {
         let kind = match view.dtype() {
             Dtype::F64 => Float::F64,
             Dtype::F32 => Float::F32,
             Dtype::F16 => Float::F16,
             Dtype::BF16 => Float::BF16,
-            Dtype::BOOL
-            | Dtype::U8
-            | Dtype::I8
-            | Dtype::U16
-            | Dtype::I16
-            | Dtype::U32
-            | Dtype::I32
-            | Dtype::U64
-            | Dtype::I64 => continue,
+            Dtype::I8 => {
+                bytes.push((name.to_string(), view));
+                continue;
+            }
+            Dtype::BOOL | Dtype::U8 | Dtype::U16 | Dtype::I16 | Dtype::U32 | Dtype::I32 | Dtype::U64 | Dtype::I64 => {
+                continue;
+            }
             other => return Err(format!("`{name}` has elements of type {other:?}, which is not supported")),
         };
         tensors.insert(name.to_string(), kind.tensor(view.data(), view.shape().to_vec()));
     }
+    int8::restore(&mut tensors, bytes)?;
     Ok(tensors)
 }
 

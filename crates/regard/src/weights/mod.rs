@@ -7,6 +7,7 @@ mod address;
 mod export;
 mod fetch;
 mod files;
+mod int8;
 mod jax;
 mod load;
 mod names;

@@ -13,6 +13,7 @@ fn options(to: Upstream) -> Export {
         heads: Some(3),
         epsilon: 1e-6,
         preprocess: Preprocess::DEIT,
+        int8: false,
     }
 }
 
