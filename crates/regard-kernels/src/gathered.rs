@@ -94,6 +94,19 @@ impl Panels {
     }
 }
 
+/// Rows that go through the panels together, at most: so many stay in the cache, and weights come from memory once for them.
+const TOGETHER: usize = 108;
+
+/// How many of `rows` go together: blocks of about the same size, a multiple of the rows that registers hold.
+pub(crate) fn rows_together(rows: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(TOGETHER).max(1)).next_multiple_of(rows_in_registers())
+}
+
+/// Rows whose sums are in registers together: 24 sums of 32 in AVX-512, 12 sums of 16 in AVX2.
+pub(crate) fn rows_in_registers() -> usize {
+    if path() == Path::Avx512 { 12 } else { 6 }
+}
+
 /// Columns of a panel.
 fn width() -> usize {
     if path() == Path::Avx512 { 32 } else { 16 }
@@ -147,7 +160,6 @@ pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Start, o
 
 #[inline(always)]
 fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) {
-    // registers: 24 sums of 32 in AVX-512, 12 sums of 16 in AVX2
     if V::LANES == 16 { panels::<V, 12>(left, b, start, out) } else { panels::<V, 6>(left, b, start, out) }
 }
 
@@ -165,8 +177,9 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
     let last = rows.iter().fold(0, |last, &row| last.max(row)) as usize + left.inner.largest;
     assert!(inner.is_empty() || last < left.data.len(), "an offset of {last} into {} elements", left.data.len());
     // a block of rows stays in the cache while it meets the panels
-    for block in (0..rows.len()).step_by(8 * R) {
-        let block = block..(block + 8 * R).min(rows.len());
+    let together = rows_together(rows.len());
+    for block in (0..rows.len()).step_by(together) {
+        let block = block..(block + together).min(rows.len());
         for panel in 0..b.columns.div_ceil(width) {
             let first = panel * width;
             let count = width.min(b.columns - first);

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use crate::gathered::Start;
+use crate::gathered::{Start, rows_together};
 use crate::simd::{Path, Portable, Vector, kernel, path};
 
 /// The largest whole number.
@@ -36,7 +36,7 @@ impl Rounded {
             let scale = short(largest / LIMIT);
             rounded.scales.push(scale + row.iter().map(|x| x * 0.0).sum::<f32>());
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            rounded.values.extend(row.iter().map(|x| (x * inverse).round_ties_even().clamp(-LIMIT, LIMIT) as i8));
+            rounded.values.extend(row.iter().map(|x| (x * inverse + SHIFT).to_bits() as i8));
         }
         rounded
     }
@@ -95,19 +95,20 @@ impl Panels {
         let inner = weights.values.len() / columns.max(1);
         let (width, step) = form.sizes();
         let (panels, steps) = (columns.div_ceil(width), inner.div_ceil(step));
-        let number = |column: usize, k: usize| {
-            if column < columns && k < inner { weights.values[column * inner + k] } else { 0 }
-        };
-        let places = (0..panels).flat_map(|panel| (0..steps).map(move |k| (panel * width, k * step)));
-        let lanes = places.flat_map(|(column, k)| (column..column + width).map(move |column| (column, k)));
-        let numbers = lanes.flat_map(|(column, k)| (k..k + step).map(move |k| number(column, k)));
-        let data = match form {
-            #[cfg(target_arch = "x86_64")]
-            Form::Vnni => numbers.map(i8::cast_unsigned).collect(),
-            _ => numbers.flat_map(|x| i16::from(x).to_ne_bytes()).collect(),
-        };
-        let sum = |column| (0..inner).map(|k| i32::from(number(column, k))).sum::<i32>();
-        let begin = (0..panels * width).map(|column| -form.zero() * sum(column)).collect();
+        // the bytes of a number
+        let size = 4 / step;
+        let mut data = vec![0; panels * steps * width * 4];
+        let mut begin = vec![0; panels * width];
+        for (column, weights) in weights.values.chunks_exact(inner.max(1)).enumerate() {
+            let place = column / width * steps * width * 4 + column % width * 4;
+            for (k, weights) in weights.chunks(step).enumerate() {
+                let lane = &mut data[place + k * width * 4..][..4];
+                for (lane, weight) in lane.chunks_exact_mut(size).zip(weights) {
+                    lane.copy_from_slice(&i16::from(*weight).to_le_bytes()[..size]);
+                }
+            }
+            begin[column] = -form.zero() * weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
+        }
         let mut scales = weights.scales.clone();
         if let Some(factors) = scale {
             scales.iter_mut().zip(factors).for_each(|(scale, factor)| *scale *= factor);
@@ -196,7 +197,7 @@ fn round_rows_body<V: Vector>(
             }
         } else {
             for (value, x) in values.as_chunks_mut::<2>().0.iter_mut().zip(x) {
-                *value = (number(*x) as u16).to_ne_bytes();
+                *value = (number(*x) as u16).to_le_bytes();
             }
         }
     }
@@ -230,9 +231,11 @@ impl Sums for [i32; 8] {
     #[inline(always)]
     unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self {
         // SAFETY: four bytes and 32 of them are readable by contract
-        let (left, right) =
-            unsafe { (left.cast::<[i16; 2]>().read_unaligned(), right.cast::<[[i16; 2]; 8]>().read_unaligned()) };
-        let term = |i: usize, part: usize| i32::from(left[part]) * i32::from(right[i][part]);
+        let (left, right) = unsafe {
+            (left.cast::<[[u8; 2]; 2]>().read_unaligned(), right.cast::<[[[u8; 2]; 2]; 8]>().read_unaligned())
+        };
+        let number = |bytes: [u8; 2]| i32::from(i16::from_le_bytes(bytes));
+        let term = |i: usize, part: usize| number(left[part]) * number(right[i][part]);
         std::array::from_fn(|i| self[i] + term(i, 0) + term(i, 1))
     }
     #[inline(always)]
@@ -249,7 +252,8 @@ fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &
     assert_eq!(left.values.len(), rows * left.bytes, "integer: rows of whole numbers");
     assert_eq!(b.data.len(), b.columns.div_ceil(width) * steps * width * 4, "integer: packed for another path");
     // a block of rows stays in the cache while it meets the panels
-    for block in (0..rows).step_by(8 * R) {
+    let together = rows_together(rows);
+    for block in (0..rows).step_by(together) {
         for panel in 0..b.columns.div_ceil(width) {
             let first = panel * width;
             let count = width.min(b.columns - first);
@@ -263,7 +267,7 @@ fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &
                 Start::Columns(bias) | Start::Out(bias) if !bias.is_empty() => pair(bias),
                 _ => [S::Floats::zero(); 2],
             };
-            for i in (block..(block + 8 * R).min(rows)).step_by(R) {
+            for i in (block..(block + together).min(rows)).step_by(R) {
                 let mut sums = [begin; R];
                 // SAFETY: rows have `bytes` bytes, and a panel has as many registers as a row has steps, twice
                 unsafe {

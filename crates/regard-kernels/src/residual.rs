@@ -5,15 +5,13 @@
 //! they lie, an output is one contiguous piece, and its task needs a part of the weights alone. Fewer pictures than
 //! threads are shared out; a number is the same sum in the same order in both cases.
 
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, rows_together};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
 use crate::within::{Within, answered, give_back, spare};
 
 /// Channels of a chunk.
 const CHUNK: usize = 64;
-/// Pixels whose products are made at once.
-const ROWS: usize = 48;
 /// Pictures that go through a layer together: the last layers' weights are larger than a cache.
 const TOGETHER: usize = 4;
 
@@ -345,15 +343,16 @@ impl Layer {
         let (chunk, chunk_len) = (out.chunk, out.chunk_len());
         // a task takes a chunk of outputs; when these are few, some of its pixels
         let few = self.weights.len() < 2 * rayon::current_num_threads();
-        let task = if few { within.rows(rows.len(), ROWS / 4) } else { rows.len() };
+        let task = if few { within.rows(rows.len()) } else { rows.len() };
         let tasks = out.numbers().chunks_exact_mut(chunk_len).enumerate().flat_map(|(index, out)| {
             out.chunks_mut(task * chunk).enumerate().map(move |(piece, out)| (index, piece * task, out))
         });
         within.each(tasks, |(index, begin, out)| {
             let bias = &self.bias[index * CHUNK..self.bias.len().min((index + 1) * CHUNK)];
             let start = if end == End::Add { Start::Out(bias) } else { Start::Columns(bias) };
-            for (block, out) in out.chunks_mut(ROWS * chunk).enumerate() {
-                let first = begin + block * ROWS;
+            let together = rows_together(out.len() / chunk);
+            for (block, out) in out.chunks_mut(together * chunk).enumerate() {
+                let first = begin + block * together;
                 let range = (first, first + out.len() / chunk);
                 let left = Gathered { data: &from.data, rows: &rows, range, inner: &inner };
                 multiply(left, &self.weights[index], start, (out, chunk));

@@ -4,15 +4,12 @@
 //! Fewer pictures than threads are shared out instead: rows of tokens, then heads, and so on. A number is the same sum
 //! in the same order in both cases.
 
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, rows_together};
 use crate::heads::Head;
 use crate::integer::{self, Rounded};
 use crate::product::Matrix;
 use crate::within::{Within, answered, with_scratch};
 use crate::{gelu, layer_norm};
-
-/// Rows that go through a block's MLP together: a multiple of the rows that products keep in registers.
-const ROWS: usize = 48;
 
 /// Parameters of a linear map: weight `[out, in]` and bias `[out]`.
 pub type Map<'a> = (&'a [f32], &'a [f32]);
@@ -236,7 +233,7 @@ impl Transformer {
     pub fn forward(&self, images: &[f32]) -> Vec<f32> {
         assert!(images.len().is_multiple_of(self.image_len()), "transformer: images of another size");
         answered(images, self.image_len(), self.classes(), 1, |image, logits, within| {
-            self.picture(image, logits, within)
+            self.picture(image, logits, within);
         })
     }
 
@@ -248,7 +245,7 @@ impl Transformer {
             x[..self.prefix.len()].copy_from_slice(&self.prefix);
             let patches = &mut x[self.prefix.len()..];
             patches.copy_from_slice(&self.positions);
-            let task = within.rows(self.corners.len(), ROWS / 4);
+            let task = within.rows(self.corners.len());
             within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
                 let range = (index * task, index * task + out.len() / d);
                 let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
@@ -279,19 +276,20 @@ impl Transformer {
     ) {
         let (d, width) = (self.dim, self.dim / self.heads);
         let inner = before.or(after).map_or(0, |block| block.fc1.outputs);
-        let task = within.rows(x.len() / d, ROWS / 4);
+        let task = within.rows(x.len() / d);
         // what the heads saw lies head by head
         let starts = Offsets::strided(tokens, width);
         let places: Offsets = (0..d).map(|i| i / width * tokens * width + i % width).collect();
         within.each(x.chunks_mut(task * d).zip(qkv.chunks_mut(task * 3 * d)).enumerate(), |(index, (x, qkv))| {
-            with_scratch(ROWS * (d + 2 + inner), |scratch| {
-                let (normed, scratch) = scratch.split_at_mut(ROWS * d);
-                let (statistics, inner) = scratch.split_at_mut(ROWS * 2);
-                for (block, (x, qkv)) in x.chunks_mut(ROWS * d).zip(qkv.chunks_mut(ROWS * 3 * d)).enumerate() {
+            let together = rows_together(x.len() / d);
+            with_scratch(together * (d + 2 + inner), |scratch| {
+                let (normed, scratch) = scratch.split_at_mut(together * d);
+                let (statistics, inner) = scratch.split_at_mut(together * 2);
+                for (block, (x, qkv)) in x.chunks_mut(together * d).zip(qkv.chunks_mut(together * 3 * d)).enumerate() {
                     let rows = x.len() / d;
                     let (normed, statistics) = (&mut normed[..rows * d], &mut statistics[..rows * 2]);
                     if let Some(before) = before {
-                        let first = index * task + block * ROWS;
+                        let first = index * task + block * together;
                         let left = Gathered { data: seen, rows: &starts, range: (first, first + rows), inner: &places };
                         before.proj.add_gathered(left, normed, x);
                         let [weight, bias] = &before.norm2;

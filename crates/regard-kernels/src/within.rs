@@ -3,6 +3,8 @@
 use rayon::prelude::*;
 use std::cell::Cell;
 
+use crate::gathered::rows_in_registers;
+
 /// Whether the parts of one picture run on several threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Within {
@@ -11,11 +13,12 @@ pub(crate) enum Within {
 }
 
 impl Within {
-    /// Rows of a task: all of them, or a share for each thread, a multiple of `multiple`.
-    pub fn rows(self, rows: usize, multiple: usize) -> usize {
+    /// Rows of a task: all of them, or a share for each thread.
+    pub fn rows(self, rows: usize) -> usize {
         match self {
             Self::OneThread => rows.max(1),
-            Self::Threads => rows.div_ceil(rayon::current_num_threads()).next_multiple_of(multiple),
+            // whole registers of rows, so that no share has an odd rest
+            Self::Threads => rows.div_ceil(rayon::current_num_threads()).next_multiple_of(rows_in_registers()),
         }
     }
 

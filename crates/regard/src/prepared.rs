@@ -25,8 +25,8 @@ pub struct Prepared {
 
 /// The forms that there are.
 enum Fast {
-    Transformer(Transformer),
-    Residual(Residual),
+    Transformer(Box<Transformer>),
+    Residual(Box<Residual>),
 }
 
 impl std::fmt::Debug for Prepared {
@@ -88,7 +88,9 @@ impl Prepared {
 /// The fast form of a model, if it has one.
 fn packed(model: &Model, precision: Precision) -> Option<Fast> {
     let transformer = match model {
-        Model::Resnet(resnet) if precision == Precision::Float => return residual(resnet).map(Fast::Residual),
+        Model::Resnet(resnet) if precision == Precision::Float => {
+            return residual(resnet).map(Box::new).map(Fast::Residual);
+        }
         Model::Vit(vit) => {
             let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
                 (Some(norm), None) => (Readout::Tokens, norm),
@@ -114,7 +116,7 @@ fn packed(model: &Model, precision: Precision) -> Option<Fast> {
         }
         _ => None,
     };
-    transformer.map(Fast::Transformer)
+    transformer.map(Box::new).map(Fast::Transformer)
 }
 
 /// None on other devices.

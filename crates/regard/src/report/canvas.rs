@@ -162,13 +162,15 @@ pub fn width(text: &str, size: f64) -> f64 {
     0.6 * size * text.chars().count() as f64
 }
 
-/// The text, or its beginning and an ellipsis when there is not enough room.
+/// The text, or its beginning, an ellipsis and its end when there is not enough room: names that begin alike end otherwise.
 pub fn shorten(text: &str, size: f64, room: f64) -> String {
     if width(text, size) <= room {
         return text.to_string();
     }
     let letters = ((room / (0.6 * size)) as usize).saturating_sub(1).max(1);
-    text.chars().take(letters).chain(['…']).collect()
+    let (begin, end) = (letters.div_ceil(2), letters / 2);
+    let skipped = text.chars().count().saturating_sub(end);
+    text.chars().take(begin).chain(['…']).chain(text.chars().skip(skipped)).collect()
 }
 
 /// Without characters that XML forbids.
