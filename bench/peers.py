@@ -1,149 +1,212 @@
-"""Runs every row of the benchmark round by round: ours, then each peer, so that a wandering clock cancels in the ratios.
+"""The same work by the peers: PyTorch, ONNX Runtime, OpenVINO, PIL."""
 
-A ratio is the peer's time over ours in the same round: above 1, we are faster.
-"""
-
-import argparse
-import json
+import io
 import os
-import platform
-import statistics
-import subprocess
 import tempfile
-import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
-import numpy
 import onnxruntime
 import openvino
 import timm
 import torch
+from PIL import Image
+from torch.nn import functional
+from torchvision import transforms
 
-# our preset, timm's name, pictures of a batch
-INFERENCE = [
-    ("vit-tiny-patch16-224", "vit_tiny_patch16_224", 1),
-    ("vit-tiny-patch16-224", "vit_tiny_patch16_224", 8),
-    ("deit-tiny-distilled", "deit_tiny_distilled_patch16_224", 8),
-    ("vit-small-patch16-224", "vit_small_patch16_224", 1),
-    ("vit-small-patch16-224", "vit_small_patch16_224", 8),
-    ("vit-base-patch16-224", "vit_base_patch16_224", 1),
-    ("vit-base-patch16-224", "vit_base_patch16_224", 8),
-    ("resnet-50", "resnet50", 1),
-    ("resnet-50", "resnet50", 8),
-]
-# forward and backward
-TRAINING = [
-    ("vit-tiny-patch16-224", "vit_tiny_patch16_224", 16),
-]
-QUICK = {"vit-tiny-patch16-224", "deit-tiny-distilled"}
+import windows
+
+TIMM = {
+    "vit-tiny-patch16-224": "vit_tiny_patch16_224",
+    "vit-small-patch16-224": "vit_small_patch16_224",
+    "vit-base-patch16-224": "vit_base_patch16_224",
+    "deit-tiny": "deit_tiny_patch16_224",
+    "deit-tiny-distilled": "deit_tiny_distilled_patch16_224",
+    "resnet-50": "resnet50",
+}
 
 
-class Ours:
-    """The Rust side, a process that answers with seconds."""
-
-    def __init__(self, path, threads):
-        environment = dict(os.environ, RAYON_NUM_THREADS=str(threads))
-        self.process = subprocess.Popen(
-            [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def seconds(self, kind, model, batch):
-        self.process.stdin.write(f"{kind} {model} {batch}\n")
-        self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+def create(preset):
+    """The model of one of Regard's presets, with fresh weights."""
+    if preset in TIMM:
+        return timm.create_model(TIMM[preset], pretrained=False)
+    if preset == "vit-nano":
+        sizes = {"img_size": 32, "patch_size": 4, "embed_dim": 128, "depth": 5, "num_heads": 4}
+        return timm.models.VisionTransformer(**sizes, num_classes=10)
+    return windows.create(preset)
 
 
-def timed(run):
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def image_shape(preset):
+    return (3, 32, 32) if "nano" in preset else (3, 224, 224)
 
 
-def inference_peers(name, batch, threads):
-    model = timm.create_model(name, pretrained=False).eval()
-    images = torch.randn(batch, *model.default_cfg["input_size"])
-    pixels = images.numpy().astype(numpy.float32)
+# inference
 
-    def in_torch():
+
+def in_torch(model, images):
+    model = model.eval()
+
+    def run():
         with torch.inference_mode():
-            model(images)
+            return model(images)
 
+    return run
+
+
+def export(model, images, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model.eval(), images, path, dynamo=False)
+
+
+def in_runtimes(model, images, threads):
+    """ONNX Runtime and OpenVINO, both of one exported file with fixed shapes."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
-        torch.onnx.export(model, images, path, dynamo=False)
+        export(model, images, path)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
         request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+    pixels = images.numpy()
     feed = {session.get_inputs()[0].name: pixels}
     return {
-        "torch": in_torch,
-        "onnxruntime": lambda: session.run(None, feed),
-        "openvino": lambda: request.infer([pixels]),
+        "onnxruntime": lambda: torch.from_numpy(session.run(None, feed)[0]),
+        "openvino": lambda: torch.from_numpy(request.infer([pixels])[0]),
     }
 
 
-def training_peers(name, batch, _threads):
-    model = timm.create_model(name, pretrained=False, num_classes=1000).train()
-    images = torch.randn(batch, *model.default_cfg["input_size"])
-    classes = torch.arange(batch) % 10
-
-    def step():
-        model.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), classes).backward()
-
-    return {"torch": step}
+# training
 
 
-def measured(ours, kind, row, peers, rounds):
-    model, _, batch = row
-    for run in peers.values():
-        run()
-    kinds = [kind] if kind == "train" else [kind, "model"]
-    for each in kinds:
-        ours.seconds(each, model, batch)
-    own, ratios = [], {name: [] for name in [*peers, *kinds[1:]]}
-    for _ in range(rounds):
-        own.append(ours.seconds(kind, model, batch))
-        for name, run in peers.items():
-            ratios[name].append(timed(run) / own[-1])
-        for each in kinds[1:]:
-            ratios[each].append(ours.seconds(each, model, batch) / own[-1])
-    spread = lambda values: statistics.quantiles(values, n=4)
-    return {
-        "row": f"{kind} {model} x{batch}",
-        "milliseconds": 1000 * statistics.median(own),
-        "ratios": {name: {"median": spread(values)[1], "quartiles": spread(values)[::2]} for name, values in ratios.items()},
-    }
+def step(model, images, rate=1e-4):
+    """Forward, backward and AdamW, without decay for what has one axis; gives the loss."""
+    model = model.train()
+    classes = torch.arange(len(images)) % 10
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": 0.05},
+        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=rate, fused=True)
+
+    def run():
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(model(images), classes)
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return run
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("peer")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int)
-    arguments = parser.parse_args()
-    threads = int(os.environ.get("THREADS", len(os.sched_getaffinity(0))))
-    rounds = arguments.rounds or (7 if arguments.quick else 20)
-    torch.set_num_threads(threads)
-    ours = Ours(arguments.peer, threads)
-    rows = [("prepared", row, inference_peers) for row in INFERENCE] + [("train", row, training_peers) for row in TRAINING]
-    names = ["torch", "onnxruntime", "openvino", "model"]
-    print("| row | ours, ms | " + " | ".join(names) + " |")
-    print("|---|---|" + "---|" * len(names))
-    results = []
-    for kind, row, peers in rows:
-        if arguments.quick and row[0] not in QUICK:
-            continue
-        result = measured(ours, kind, row, peers(row[1], row[2], threads), rounds)
-        results.append(result)
-        cell = lambda ratio: f"{ratio['median']:.2f} ({ratio['quartiles'][0]:.2f}-{ratio['quartiles'][1]:.2f})"
-        cells = [cell(result["ratios"][name]) if name in result["ratios"] else "" for name in names]
-        print(f"| {result['row']} | {result['milliseconds']:.1f} | " + " | ".join(cells) + " |", flush=True)
-    versions = {module.__name__: module.__version__ for module in [torch, timm, onnxruntime, openvino]}
-    machine = {"processor": platform.processor() or platform.machine(), "threads": threads, "versions": versions}
-    with open("bench/results.json", "w") as file:
-        json.dump({"machine": machine, "rounds": rounds, "results": results}, file, indent=1)
+# single operators
 
 
-main()
+def operator_inputs(name, sizes):
+    """Random inputs, by name."""
+    if name == "dot-product":
+        return {each: torch.randn(sizes) for each in ("query", "key", "value")}
+    if name == "local":
+        side, channels, heads, window = sizes
+        maps = {each: torch.randn(1, channels, side, side) for each in ("query", "key", "value")}
+        return maps | {each: torch.randn(heads, channels // heads // 2, window) for each in ("rows", "columns")}
+    side, channels, _ = sizes
+    related = {each: torch.randn(1, channels // 4, side, side) for each in ("phi", "psi")}
+    return related | {"beta": torch.randn(1, channels, side, side)}
+
+
+def operator(name, sizes, inputs, gamma=None):
+    """The formula of an operator, forming what the formula has."""
+    if name == "dot-product":
+        return lambda: windows.dot_product(**inputs)
+    if name == "local":
+        side, _, heads, window = sizes
+        outside = windows.outside_of(side, side, window)
+        return lambda: windows.local(**inputs, heads=heads, outside=outside)
+    side, _, window = sizes
+    gamma = gamma or gamma_of(name, sizes)
+    if name == "pairwise":
+        place = windows.coordinates(side, side)
+        return lambda: windows.pairwise(**inputs, place=place, gamma=gamma, window=window)
+    return lambda: windows.patchwise(**inputs, gamma=gamma, window=window)
+
+
+def gamma_of(name, sizes):
+    _, channels, window = sizes
+    related, weights = channels // 4, channels // 8
+    if name == "pairwise":
+        return windows.Gamma(related + 2, related, weights)
+    return windows.Gamma(related * (window**2 + 1), weights, weights * window**2)
+
+
+def forward(name, sizes):
+    inputs, gamma = operator_inputs(name, sizes), None
+    if name in ("pairwise", "patchwise"):
+        gamma = gamma_of(name, sizes).eval()
+    formula = operator(name, sizes, inputs, gamma)
+
+    def run():
+        with torch.inference_mode():
+            return formula()
+
+    return run
+
+
+def backward(name, sizes):
+    """Forward and backward, to all inputs."""
+    inputs = {each: tensor.requires_grad_() for each, tensor in operator_inputs(name, sizes).items()}
+    return backward_of(operator(name, sizes, inputs), inputs)
+
+
+def backward_of(formula, inputs):
+    def run():
+        formula().sum().backward()
+        for tensor in inputs.values():
+            tensor.grad = None
+
+    return run
+
+
+def fused_attention(sizes, with_backward):
+    """torch's own kernel for dot-product attention."""
+    inputs = [torch.randn(sizes, requires_grad=with_backward) for _ in range(3)]
+
+    def formula():
+        return functional.scaled_dot_product_attention(*inputs)
+
+    if with_backward:
+        return backward_of(formula, dict(enumerate(inputs)))
+
+    def run():
+        with torch.inference_mode():
+            return formula()
+
+    return run
+
+
+# pictures
+
+
+def pictures(folder, count, threads):
+    """JPEG bytes to normalised pixels by PIL and torchvision, one by one or on threads (PIL lets go of Python's lock)."""
+    names = sorted(os.listdir(folder))
+    files = []
+    for index in range(count):
+        with open(os.path.join(folder, names[index % len(names)]), "rb") as file:
+            files.append(file.read())
+    transform = transforms.Compose([
+        transforms.Resize(256, transforms.InterpolationMode.BICUBIC),
+        transforms.CenterCrop(224),
+        transforms.ToTensor(),
+        transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+    ])
+
+    def pixels(file):
+        return transform(Image.open(io.BytesIO(file)).convert("RGB"))
+
+    if threads == 1:
+        return lambda: [pixels(file) for file in files]
+    pool = ThreadPoolExecutor(threads)
+    return lambda: list(pool.map(pixels, files))

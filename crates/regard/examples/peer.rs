@@ -1,18 +1,46 @@
-//! The Rust side of `bench/run`: answers lines of `KIND MODEL BATCH` on stdin with the seconds of one run on stdout.
+//! The Rust side of `bench/run`: answers each line on stdin with a number on stdout.
 //!
-//! Kinds: `prepared` (what `regard predict` runs), `model` (layer by layer) and `train` (a step without its optimiser).
-//! Whatever a line names for the first time is made, and run once, before its clock starts.
+//! - `seconds REPEATS WORK`: the mean time of a run. What is named for the first time is made before the clock starts,
+//!   and when there are repeats, one run comes before them.
+//! - `peak WORK`: bytes that a run holds at its peak beyond what was there before, by a counting allocator.
+//! - `parameters MODEL`: how many it has.
+//! - `check FILE WORK`: writes inputs, weights and outputs of the work as safetensors, for a peer to compute the same.
+//! - `drop`: forgets everything that was made.
+//!
+//! `WORK` is one of
+//! - `prepared MODEL BATCH`: inference as `regard predict` does it; `int8 MODEL BATCH`: the same in eight bits;
+//! - `model MODEL BATCH`: inference layer by layer;
+//! - `train MODEL BATCH`: a step of the training engine, with AdamW;
+//! - `forward OPERATOR SIZES` and `backward OPERATOR SIZES`, which is forward and backward;
+//! - `pictures FOLDER COUNT`: JPEG to normalised pixels, one by one; `pictures-together`: on all threads.
 
-#![allow(clippy::print_stdout)] // the seconds are what it is for
+#![allow(clippy::print_stdout)] // the numbers are what it is for
 
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use peak_alloc::PeakAlloc;
+use rayon::prelude::*;
+use regard::attention::{
+    DotProduct, Gamma, Local, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwise, Relative, dot_product,
+    local, pairwise, patchwise, position,
+};
+use regard::data::{Batch, Picture, Preprocess, Target, prepare};
 use regard::models::{Model, preset};
-use regard::{Pass, Prepared, device, function};
+use regard::train::{Alone, Engine, Optimiser, Recipe};
+use regard::weights::{Tensors, shapes, tensors, write_tensors};
+use regard::{Pass, Prepared, device};
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
+use std::path::Path;
 use std::time::Instant;
 
-type Run = Box<dyn Fn()>;
+#[global_allocator]
+static PEAK: PeakAlloc = PeakAlloc;
+
+/// Gives back what it computed, by name, when asked to; that is not part of what is timed.
+type Run = Box<dyn FnMut(Option<&mut Tensors>)>;
+
+/// The rate of every training step.
+const RATE: f64 = 1e-4;
 
 fn main() {
     device::keep_memory();
@@ -22,48 +50,113 @@ fn main() {
 
 fn answer_lines() {
     let mut runs: HashMap<String, Run> = HashMap::new();
-    let mut answer = |line: &str| {
-        let run = runs.entry(line.to_string()).or_insert_with(|| {
-            let run = made(line);
-            run();
-            run
-        });
-        let start = Instant::now();
-        run();
-        start.elapsed().as_secs_f64()
-    };
     for line in stdin().lock().lines() {
         let line = line.expect("stdin is text");
-        println!("{}", answer(line.trim()));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answer = match words[..] {
+            ["seconds", repeats, ref work @ ..] => {
+                let run = runs.entry(work.join(" ")).or_insert_with(|| made(work).1);
+                seconds(run, repeats.parse().expect("a number of runs"))
+            }
+            ["peak", ref work @ ..] => {
+                let run = runs.entry(work.join(" ")).or_insert_with(|| made(work).1);
+                peak(run)
+            }
+            ["parameters", model] => parameters(model),
+            ["check", file, ref work @ ..] => check(Path::new(file), work),
+            ["drop"] => {
+                runs.clear();
+                0.0
+            }
+            _ => panic!("`seconds`, `peak`, `parameters`, `check` or `drop`, got `{line}`"),
+        };
+        println!("{answer}");
         stdout().flush().expect("somebody reads");
     }
 }
 
-fn made(line: &str) -> Run {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [kind, name, batch] = words[..] else { panic!("`KIND MODEL BATCH`, got `{line}`") };
-    let batch: usize = batch.parse().expect("a number of pictures");
-    match kind {
-        "prepared" => {
-            let (model, images) = model_and_images(name, batch, &device::cpu());
-            let model = Prepared::new(model);
-            Box::new(move || drop(model.forward(images.clone())))
-        }
-        "model" => {
-            let (model, images) = model_and_images(name, batch, &device::cpu());
-            Box::new(move || drop(model.forward(images.clone(), &mut Pass::silent())))
-        }
-        "train" => {
-            let device = device::cpu().autodiff();
-            let (model, images) = model_and_images(name, batch, &device);
-            let classes = Tensor::<1, Int>::arange(0..batch as i64, &device).remainder_scalar(10).reshape([batch, 1]);
-            Box::new(move || {
-                let logits = model.forward(images.clone(), &mut Pass::silent());
-                drop(function::log_softmax(logits).gather(1, classes.clone()).mean().neg().backward());
-            })
-        }
-        _ => panic!("no kind `{kind}`"),
+fn seconds(run: &mut Run, repeats: usize) -> f64 {
+    if repeats > 1 {
+        run(None);
     }
+    let start = Instant::now();
+    (0..repeats).for_each(|_| run(None));
+    start.elapsed().as_secs_f64() / repeats as f64
+}
+
+fn peak(run: &mut Run) -> f64 {
+    // the first run may make what later ones find
+    run(None);
+    PEAK.reset_peak_usage();
+    let before = PEAK.current_usage();
+    run(None);
+    (PEAK.peak_usage() - before) as f64
+}
+
+fn parameters(model: &str) -> f64 {
+    let model = preset(model).expect("a preset").config.init(&device::cpu()).expect("a preset works");
+    let trained = shapes(&model).into_iter().filter(|(name, _)| !name.contains("running_"));
+    trained.map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>() as f64
+}
+
+/// Runs the work three times and writes what it began with and what came out last.
+fn check(file: &Path, work: &[&str]) -> f64 {
+    let (mut tensors, mut run) = made(work);
+    (0..3).for_each(|_| run(Some(&mut tensors)));
+    write_tensors(file, &tensors).expect("the file can be written");
+    0.0
+}
+
+/// What the work begins with, and the work.
+fn made(work: &[&str]) -> (Tensors, Run) {
+    let number = |word: &str| word.parse::<usize>().unwrap_or_else(|_| panic!("`{word}` is no number in {work:?}"));
+    match *work {
+        ["prepared", name, batch] => inference(name, number(batch), |model| {
+            let model = Prepared::new(model);
+            Box::new(move |images| model.forward(images))
+        }),
+        ["model", name, batch] => {
+            inference(name, number(batch), |model| Box::new(move |images| model.forward(images, &mut Pass::silent())))
+        }
+        ["int8", name, batch] => inference(name, number(batch), |model| {
+            let model = Prepared::int8(model).expect("a model with a form in eight bits");
+            Box::new(move |images| model.forward(images))
+        }),
+        ["train", name, batch] => training(name, number(batch)),
+        ["forward", name, ref sizes @ ..] => {
+            let sizes: Vec<usize> = sizes.iter().map(|size| number(size)).collect();
+            let Operator { inputs, run } = operator(name, &sizes, &device::cpu());
+            (inputs, Box::new(move |kept| keep(kept, "out", run())))
+        }
+        ["backward", name, ref sizes @ ..] => {
+            let sizes: Vec<usize> = sizes.iter().map(|size| number(size)).collect();
+            let Operator { inputs, run } = operator(name, &sizes, &device::cpu().autodiff());
+            let run = move |kept: Option<&mut Tensors>| {
+                let out = run();
+                drop(out.clone().sum().backward());
+                keep(kept, "out", out);
+            };
+            (inputs, Box::new(run))
+        }
+        ["pictures", folder, count] => {
+            pictures(folder, number(count), |files| files.iter().map(|file| pixels(file)).collect())
+        }
+        ["pictures-together", folder, count] => {
+            pictures(folder, number(count), |files| files.par_iter().map(|file| pixels(file)).collect())
+        }
+        _ => panic!("no work {work:?}"),
+    }
+}
+
+fn keep<const D: usize>(kept: Option<&mut Tensors>, name: &str, tensor: Tensor<D>) {
+    if let Some(kept) = kept {
+        kept.insert(name.into(), tensor.into_data());
+    }
+}
+
+fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+    let tensor = Tensor::random(shape, Distribution::Normal(0.0, 1.0), device);
+    if device.is_autodiff() { tensor.require_grad() } else { tensor }
 }
 
 fn model_and_images(name: &str, batch: usize, device: &Device) -> (Model, Tensor<4>) {
@@ -71,4 +164,132 @@ fn model_and_images(name: &str, batch: usize, device: &Device) -> (Model, Tensor
     let [rows, columns] = config.image();
     let images = Tensor::random([batch, config.channels(), rows, columns], Distribution::Normal(0.0, 1.0), device);
     (config.init(device).expect("a preset works"), images)
+}
+
+type Forward = Box<dyn Fn(Tensor<4>) -> Tensor<2>>;
+
+fn inference(name: &str, batch: usize, ready: impl FnOnce(Model) -> Forward) -> (Tensors, Run) {
+    let (model, images) = model_and_images(name, batch, &device::cpu());
+    let mut inputs = tensors(&model);
+    inputs.insert("images".into(), images.to_data());
+    let forward = ready(model);
+    (inputs, Box::new(move |kept| keep(kept, "logits", forward(images.clone()))))
+}
+
+/// Steps on one batch whose classes go from 0 to 9 and again.
+fn training(name: &str, batch: usize) -> (Tensors, Run) {
+    let device = device::cpu();
+    let (model, images) = model_and_images(name, batch, &device.clone().autodiff());
+    let mut inputs = tensors(&model);
+    inputs.insert("images".into(), images.to_data());
+    let shape = images.dims();
+    let images = images.into_data().try_to_vec().expect("pixels are f32");
+    let parts = [Batch { images, shape, targets: (0..batch).map(|picture| Target::pure(picture % 10)).collect() }];
+    let optimiser = Optimiser::Adamw { rate: RATE, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.05 };
+    let recipe = Recipe { model: name.into(), batch, optimiser, ..Recipe::default() };
+    let mut engine = Engine::new(&recipe, model, None, &device).expect("a recipe without parts works");
+    let mut losses = Vec::new();
+    let mut step = 0;
+    let run = move |kept: Option<&mut Tensors>| {
+        let done = engine.step(step, RATE, &parts, false, &Alone).expect("the loss is finite");
+        step += 1;
+        if let Some(kept) = kept {
+            losses.push(done.loss as f32);
+            kept.insert("losses".into(), TensorData::new(losses.clone(), [losses.len()]));
+        }
+    };
+    (inputs, Box::new(run))
+}
+
+/// An operator and its inputs, by name.
+struct Operator {
+    inputs: Tensors,
+    run: Box<dyn Fn() -> Tensor<4>>,
+}
+
+fn operator(name: &str, sizes: &[usize], device: &Device) -> Operator {
+    let named = |tensors: &[(&str, TensorData)]| -> Tensors {
+        tensors.iter().map(|(name, tensor)| ((*name).into(), tensor.clone())).collect()
+    };
+    match (name, sizes) {
+        ("dot-product", &[batch, heads, count, width]) => {
+            let [query, key, value] = [(); 3].map(|()| random([batch, heads, count, width], device));
+            let inputs = named(&[("query", query.to_data()), ("key", key.to_data()), ("value", value.to_data())]);
+            let attend = move || {
+                let (query, key, value) = (query.clone(), key.clone(), value.clone());
+                dot_product(query, key, value, &DotProduct::default(), &mut Pass::silent()).out
+            };
+            Operator { inputs, run: Box::new(attend) }
+        }
+        ("local", &[side, channels, heads, window]) => {
+            let [query, key, value] = [(); 3].map(|()| random([1, channels, side, side], device));
+            let [rows, columns] = [(); 2].map(|()| random([heads, channels / heads / 2, window], device));
+            let inputs = named(&[
+                ("query", query.to_data()),
+                ("key", key.to_data()),
+                ("value", value.to_data()),
+                ("rows", rows.to_data()),
+                ("columns", columns.to_data()),
+            ]);
+            let options = Local { heads, window, relative: Some(Relative { rows, columns }), scale: None };
+            let attend = move || local(query.clone(), key.clone(), value.clone(), &options, &mut Pass::silent()).out;
+            Operator { inputs, run: Box::new(attend) }
+        }
+        ("pairwise" | "patchwise", &[side, channels, window]) => {
+            // the widths of a SAN unit: a quarter for the relation, eight channels share a weight
+            let (related, weights) = (channels / 4, channels / 8);
+            let [phi, psi] = [(); 2].map(|()| random([1, related, side, side], device));
+            let beta = random([1, channels, side, side], device);
+            let mut inputs = named(&[("phi", phi.to_data()), ("psi", psi.to_data()), ("beta", beta.to_data())]);
+            let with_gamma = |gamma: &Gamma, inputs: &mut Tensors| {
+                inputs.extend(tensors(gamma).into_iter().map(|(name, tensor)| (format!("gamma.{name}"), tensor)));
+            };
+            if name == "pairwise" {
+                let gamma = Gamma::new(related + 2, related, weights, device);
+                with_gamma(&gamma, &mut inputs);
+                let place = position::absolute(side, side, device);
+                let options =
+                    Pairwise { relation: PairRelation::Subtraction, position: PairPosition::Relative, window };
+                let attend = move || {
+                    let (phi, psi, beta, place) = (phi.clone(), psi.clone(), beta.clone(), place.clone());
+                    pairwise(phi, psi, beta, Some(place), &gamma, &options, &mut Pass::silent()).out
+                };
+                Operator { inputs, run: Box::new(attend) }
+            } else {
+                let offsets = window * window;
+                let gamma = Gamma::new(related * (offsets + 1), weights, weights * offsets, device);
+                with_gamma(&gamma, &mut inputs);
+                let options = Patchwise { relation: PatchRelation::Concatenation, window };
+                let attend = move || {
+                    let (phi, psi, beta) = (phi.clone(), psi.clone(), beta.clone());
+                    patchwise(Some(phi), psi, beta, &gamma, &options, &mut Pass::silent()).out
+                };
+                Operator { inputs, run: Box::new(attend) }
+            }
+        }
+        _ => panic!("no operator `{name}` of {sizes:?}"),
+    }
+}
+
+/// `[3, 224, 224]`
+fn pixels(file: &[u8]) -> Vec<f32> {
+    prepare(&Picture::decode(file).expect("a picture"), &Preprocess::DEIT, [224, 224])
+}
+
+/// The first pictures of a folder, again from the first when there are fewer; the files are read before.
+fn pictures(folder: &str, count: usize, ready: impl Fn(&[Vec<u8>]) -> Vec<Vec<f32>> + 'static) -> (Tensors, Run) {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .expect("a folder of pictures")
+        .map(|entry| entry.expect("it can be listed").path())
+        .collect();
+    names.sort();
+    let files: Vec<Vec<u8>> =
+        names.iter().cycle().take(count).map(|name| std::fs::read(name).expect("it can be read")).collect();
+    let run = move |kept: Option<&mut Tensors>| {
+        let values = ready(&files);
+        if let Some(kept) = kept {
+            kept.insert("pixels".into(), TensorData::new(values.concat(), [values.len(), 3, 224, 224]));
+        }
+    };
+    (Tensors::new(), Box::new(run))
 }
