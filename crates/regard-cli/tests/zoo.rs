@@ -171,6 +171,11 @@ fn robustness_compares_checkpoints_and_runs_on_turned_pictures() {
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].contains("no rotation") && lines[0].ends_with("upside-down"), "{told}");
     assert!(lines.len() == 3 && lines[1].starts_with("vit-nano ") && lines[2].starts_with("my-run "), "{told}");
+    fs::create_dir(folder.path().join("vit-nano")).unwrap();
+    fs::rename(&run, folder.path().join("vit-nano/seed0")).unwrap();
+    let seed = [&turned[..turned.len() - 4], &["vit-nano/seed0", "--part", "all", "--robustness"]].concat();
+    assert!(stdout_of(folder.path(), &seed).contains("\nvit-nano/seed0 "), "a seed is told with its model");
+    fs::rename(folder.path().join("vit-nano/seed0"), &run).unwrap();
     // pictures of one colour look alike from every side
     assert!(lines[1..].iter().all(|line| line.matches("(0.0)").count() == 4), "{told}");
     assert_refused(folder.path(), &[&args[..], &["--part", "all"]].concat(), &["2 models", "--robustness"]);
@@ -190,6 +195,22 @@ fn weights_that_do_not_fit_are_listed_and_a_new_head_is_given_when_asked() {
     assert!(stderr.contains("`head.weight`") && stderr.contains("[10, ") && stderr.contains("[7, "), "{stderr}");
     assert!(predict(&["--new-head", "7"]).status.success());
     assert!(text(&predict(&["--set", "image=[48,32]"]).stdout).contains('%'), "positions are resampled");
+}
+
+#[test]
+fn eight_bits_are_exported_in_a_smaller_file_that_answers_alike() {
+    let (folder, _) = workshop();
+    let export = ["export", "--model", "vit-nano", "--weights", "nano.safetensors", "-o", "out"];
+    stdout_of(folder.path(), &[&export[..], &["--int8"]].concat());
+    let size = |file: &str| fs::metadata(folder.path().join(file)).unwrap().len();
+    assert!(size("out/model.safetensors") * 3 < size("nano.safetensors"));
+    let predict = |weights: &str| {
+        let args = ["predict", "--int8", "--model", "vit-nano", "--weights", weights, "data/3/one.png"];
+        stdout_of(folder.path(), &args)
+    };
+    assert_eq!(predict("out/model.safetensors"), predict("nano.safetensors"));
+    let hugging_face = [&export[..], &["--int8", "--to", "hugging-face"]].concat();
+    assert_refused(folder.path(), &hugging_face, &["int8", "under the names of timm"]);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::simd::{Path, Portable, Vector, kernel, path};
 /// The largest whole number.
 const LIMIT: f32 = 127.0;
 
+/// Rows that any form keeps in registers divide this.
+const MOST_ROWS: usize = 12;
+
 /// Added to a float below 2^22, it leaves the nearest whole number in the low bits.
 const SHIFT: f32 = 12_582_912.0;
 
@@ -151,8 +154,9 @@ pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Start, out: &mut
     scales.resize(rows, 0.0);
     // the bytes of a row are a multiple of four, whatever the form
     let bytes = stride * if weights.form.zero() == 0 { 2 } else { 1 };
-    values.resize(rows * bytes, 0);
-    round_rows(x, inner, &mut values, (bytes, weights.form.zero() != 0), &mut scales);
+    // whole registers of rows: those beyond the last one are multiplied, and not written
+    values.resize(rows.next_multiple_of(MOST_ROWS) * bytes, 0);
+    round_rows(x, inner, &mut values[..rows * bytes], (bytes, weights.form.zero() != 0), &mut scales);
     let left = Left { values: &values, bytes, scales: &scales };
     match weights.form {
         // SAFETY: the form is chosen only after its instructions were detected
@@ -249,7 +253,7 @@ impl Sums for [i32; 8] {
 fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &mut [f32]) {
     let lanes = S::Floats::LANES;
     let (rows, width, steps) = (left.scales.len(), 2 * lanes, left.bytes / 4);
-    assert_eq!(left.values.len(), rows * left.bytes, "integer: rows of whole numbers");
+    assert!(left.values.len() >= rows.next_multiple_of(R) * left.bytes, "integer: rows of whole numbers");
     assert_eq!(b.data.len(), b.columns.div_ceil(width) * steps * width * 4, "integer: packed for another path");
     // a block of rows stays in the cache while it meets the panels
     let together = rows_together(rows);
@@ -271,19 +275,15 @@ fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &
                 let mut sums = [begin; R];
                 // SAFETY: rows have `bytes` bytes, and a panel has as many registers as a row has steps, twice
                 unsafe {
-                    let mut starts = [left.values.as_ptr(); R];
-                    for (r, start) in starts.iter_mut().enumerate() {
-                        // rows beyond the last one repeat it and are not written
-                        *start = left.values.as_ptr().add((i + r).min(rows - 1) * left.bytes);
-                    }
+                    let mut row = left.values.as_ptr().add(i * left.bytes);
                     let mut packed = b.data.as_ptr().add(panel * steps * width * 4);
-                    for step in 0..steps {
-                        for r in 0..R {
-                            let left = starts[r].add(4 * step);
-                            sums[r][0] = sums[r][0].add_products(left, packed);
-                            sums[r][1] = sums[r][1].add_products(left, packed.add(4 * lanes));
+                    for _ in 0..steps {
+                        for (r, sums) in sums.iter_mut().enumerate() {
+                            let left = row.add(r * left.bytes);
+                            sums[0] = sums[0].add_products(left, packed);
+                            sums[1] = sums[1].add_products(left, packed.add(4 * lanes));
                         }
-                        packed = packed.add(4 * width);
+                        (row, packed) = (row.add(4), packed.add(4 * width));
                     }
                 }
                 for (r, sums) in sums.iter().enumerate().take(rows - i) {

@@ -4,6 +4,8 @@
 //! Fewer pictures than threads are shared out instead: rows of tokens, then heads, and so on. A number is the same sum
 //! in the same order in both cases.
 
+use std::borrow::Cow;
+
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, rows_together};
 use crate::heads::Head;
 use crate::integer::{self, Rounded};
@@ -108,22 +110,25 @@ enum Weight {
     Int8(integer::Panels),
 }
 
+/// Rows times their scales, if there are any.
+fn scaled<'a>(x: &'a [f32], scale: Option<&[f32]>) -> Cow<'a, [f32]> {
+    let Some(scale) = scale else { return Cow::Borrowed(x) };
+    let rows = x.chunks_exact(x.len() / scale.len()).zip(scale);
+    rows.flat_map(|(row, scale)| row.iter().map(move |x| x * scale)).collect()
+}
+
 impl Packed {
     /// With the outputs scaled, if they are.
     fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
-        let scaled = |x: &[f32], width: usize| match scale {
-            Some(scale) => x.chunks_exact(width).zip(scale).flat_map(|(x, s)| x.iter().map(move |x| x * s)).collect(),
-            None => x.to_vec(),
-        };
-        let bias = scaled(bias, 1);
         let weight = match precision {
             Precision::Float => {
-                let weight = scaled(weight, inputs);
+                let weight = scaled(weight, scale);
                 Weight::Float(Panels::new(Matrix::transposed(&weight, inputs), inputs, outputs))
             }
             Precision::Int8 => Weight::Int8(integer::Panels::new(&Rounded::new(weight, inputs), scale)),
         };
+        let bias = scaled(bias, scale).into_owned();
         Self { weight, bias, inputs, outputs }
     }
 

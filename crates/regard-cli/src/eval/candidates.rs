@@ -100,7 +100,13 @@ impl CandidateArgs {
         let own = folder.join("preprocess.toml");
         let preprocess = if own.is_file() { Preprocess::read(&own)? } else { of_family };
         let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-        let name = path.file_name().unwrap_or(folder.as_os_str()).display().to_string();
+        let name = |path: &Path| path.file_name().unwrap_or(folder.as_os_str()).display().to_string();
+        // the runs of a comparison are `MODEL/seed0`, `MODEL/seed1`, ..
+        let seed = name(&path).strip_prefix("seed").is_some_and(|seed| seed.parse::<u64>().is_ok());
+        let name = match path.parent().filter(|_| seed) {
+            Some(model) => format!("{}/{}", name(model), name(&path)),
+            None => name(&path),
+        };
         let weights = WeightsArgs {
             weights: weights.display().to_string(),
             from: Some(Upstream::Regard),
