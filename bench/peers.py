@@ -206,7 +206,16 @@ def pictures(folder, count, threads):
     def pixels(file):
         return transform(Image.open(io.BytesIO(file)).convert("RGB"))
 
+    def one_by_one():
+        # with more, torch spends several times the work of PIL on waking threads for small tensors
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return [pixels(file) for file in files]
+        finally:
+            torch.set_num_threads(before)
+
     if threads == 1:
-        return lambda: [pixels(file) for file in files]
+        return one_by_one
     pool = ThreadPoolExecutor(threads)
     return lambda: list(pool.map(pixels, files))
