@@ -27,6 +27,8 @@ use std::process::ExitCode;
 use failure::Failure;
 
 fn main() -> ExitCode {
+    // loading a model and every step of training free what the next one needs
+    regard::device::keep_memory();
     let run = || args::Args::parse().into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
     // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time
     match rayon::scope(|_| Failure::of_panics(run)) {

@@ -131,7 +131,6 @@ pub fn to_the_end(
     interrupt: &Interrupt,
     resume: &str,
 ) -> Result<(), Failure> {
-    regard::device::keep_memory();
     writeln!(stderr(), "training    {} on {}", recipe.model, recipe.data)?;
     writeln!(stderr(), "run folder  {}", folder.display())?;
     let mut watch = Watch::new(recipe, folder, interrupt.clone());

@@ -5,8 +5,8 @@ use burn::tensor::{Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::names::some_tensors;
-use super::{Checkpoint, Tensors, Upstream, fill, read, recognise, shapes, translate};
+use super::names::{put, some_tensors};
+use super::{Checkpoint, Tensors, Upstream, read, recognise, shapes, translate};
 use crate::attention::position::resample;
 use crate::{Error, device};
 
@@ -55,7 +55,7 @@ pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -
         None => Vec::new(),
     };
     let resampled = fit_positions(&wanted, &mut tensors, options)?;
-    Ok(Loaded { model: fill(model, &tensors)?, upstream, resampled, new_head })
+    Ok(Loaded { model: put(model, tensors)?, upstream, resampled, new_head })
 }
 
 /// The last layers, and the hidden one before them that only pre-training has.
@@ -87,7 +87,7 @@ fn replace_head(
 
 const POSITIONS: &str = "pos_embed";
 
-/// Resamples the positions to the model's grid; leaves alone what [`fill`] shall report.
+/// Resamples the positions to the model's grid; leaves alone what [`put`] shall report.
 fn fit_positions(
     wanted: &BTreeMap<String, Vec<usize>>,
     tensors: &mut Tensors,

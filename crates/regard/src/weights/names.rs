@@ -6,7 +6,7 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::Error;
 
@@ -41,13 +41,16 @@ pub fn shapes(module: &impl Module) -> BTreeMap<String, Vec<usize>> {
 /// # Errors
 /// When a tensor is missing, left over or of another shape: all of them are listed, and the module is given up.
 pub fn fill<M: Module>(module: M, tensors: &Tensors) -> Result<M, Error> {
-    let mut writer = Writer { path: Path::default(), tensors, used: BTreeSet::new(), problems: Vec::new() };
+    put(module, tensors.clone())
+}
+
+/// The same without a copy: a model's tensors are most of the memory that loading touches.
+pub(crate) fn put<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
+    let mut writer = Writer { path: Path::default(), tensors, problems: Vec::new() };
     let module = module.map(&mut writer);
-    let Writer { used, mut problems, .. } = writer;
+    let Writer { tensors, mut problems, .. } = writer;
     for (name, tensor) in tensors {
-        if !used.contains(name) {
-            problems.push(format!("unexpected `{name}` {:?}", tensor.shape().to_vec()));
-        }
+        problems.push(format!("unexpected `{name}` {:?}", tensor.shape().to_vec()));
     }
     if problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems }) }
 }
@@ -118,14 +121,14 @@ impl ModuleVisitor for Reader {
     }
 }
 
-struct Writer<'a> {
+struct Writer {
     path: Path,
-    tensors: &'a Tensors,
-    used: BTreeSet<String>,
+    /// Those that have no place yet.
+    tensors: Tensors,
     problems: Vec<String>,
 }
 
-impl ModuleMapper for Writer<'_> {
+impl ModuleMapper for Writer {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -135,18 +138,17 @@ impl ModuleMapper for Writer<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name = self.path.name();
         let wanted: Vec<usize> = param.lazy_shape().to_vec();
-        let Some(tensor) = self.tensors.get(&name) else {
+        let Some(tensor) = self.tensors.remove(&name) else {
             self.problems.push(format!("missing `{name}` {wanted:?}"));
             return param;
         };
-        self.used.insert(name.clone());
         let shape = tensor.shape().to_vec();
         if trimmed(&shape) != trimmed(&wanted) {
             self.problems.push(format!("`{name}` is {shape:?}, the model needs {wanted:?}"));
             return param;
         }
         let device = param.lazy_device();
-        let (bytes, _, dtype) = tensor.clone().into_parts();
+        let (bytes, _, dtype) = tensor.into_parts();
         let value = Tensor::<D>::from_data(TensorData::from_bytes(bytes, wanted, dtype), &device);
         // running statistics refuse the gradient again by themselves
         Param::initialized(param.id, if device.is_autodiff() { value.require_grad() } else { value })
