@@ -7,6 +7,7 @@ use std::io::Write;
 use crate::failure::Failure;
 use crate::{
     compare, data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, table, train,
+    translate,
 };
 
 /// Attention models for vision.
@@ -31,6 +32,7 @@ enum Command {
     Cost(models::CostArgs),
     Table(table::Args),
     Predict(predict::Args),
+    Translate(translate::Args),
     Eval(eval::Args),
     Run(run::Args),
     Export(export::Args),
@@ -78,6 +80,7 @@ impl Plan {
                 Command::Cost(args) => models::cost(&args, out),
                 Command::Table(args) => table::run(&args, out),
                 Command::Predict(args) => predict::run(&args, &self.device, out),
+                Command::Translate(args) => translate::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Run(args) => run::run(&args, &self.device),
                 Command::Export(args) => export::run(&args, &self.device),

@@ -2,6 +2,7 @@
 
 mod browse;
 mod check;
+mod check_text;
 mod fetch;
 
 use clap::Subcommand;

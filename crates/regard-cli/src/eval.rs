@@ -4,6 +4,7 @@ mod candidates;
 mod classes;
 mod pictures;
 mod print;
+mod translation;
 
 use burn::tensor::Device;
 use regard::evaluate::{Evaluation, Robustness};
@@ -19,7 +20,7 @@ use candidates::{Candidate, CandidateArgs};
 use classes::Classes;
 use pictures::{Pictures, Source};
 
-/// Measure how good models are on pictures whose classes are known
+/// Measure how good models are on pictures whose classes are known, or a translator on sentences of two languages
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -56,6 +57,11 @@ pub struct Args {
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(path) = &args.confusion {
         check_figure(path)?;
+    }
+    if let [folder] = args.candidates.runs()
+        && translation::is_run(folder)
+    {
+        return translation::run(folder, args.source.data(), args.source.text_part()?, args.json, device, out);
     }
     let candidates = args.candidates.resolve()?;
     let pictures = args.source.open(candidates.iter().any(|candidate| candidate.trained))?;

@@ -19,6 +19,7 @@ mod recipes;
 mod run;
 mod table;
 mod train;
+mod translate;
 
 use clap::Parser as _;
 use std::io::stdout;

@@ -1,6 +1,7 @@
 //! `regard models`, `regard cost`: what there is, and what it costs.
 
 use regard::cost::{Convention, Ledger};
+use regard::models::translator::{self, TranslatorConfig, TranslatorPreset};
 use regard::models::{self, AnyPreset};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -61,9 +62,12 @@ struct Entry {
     name: &'static str,
     family: String,
     paper: &'static str,
-    image: [usize; 2],
+    /// None of a model of text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<[usize; 2]>,
     parameters: u64,
-    multiply_adds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    multiply_adds: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -79,12 +83,18 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     match &args.command {
         None => list(args.json, out),
         Some(Command::Show { name }) => show(name, args.json, out),
-        Some(Command::Config { name }) => Ok(write!(out, "{}", named(name, &[])?.0.to_toml())?),
+        Some(Command::Config { name }) => match translator::preset(name) {
+            Ok(preset) => Ok(write!(out, "{}", preset.config.to_toml())?),
+            Err(_) => Ok(write!(out, "{}", named(name, &[])?.0.to_toml())?),
+        },
     }
 }
 
 fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let entries: Vec<Entry> = models::presets().iter().map(entry).collect::<Result<_, _>>()?;
+    let mut entries: Vec<Entry> = models::presets().iter().map(entry).collect::<Result<_, _>>()?;
+    for preset in translator::presets() {
+        entries.push(text_entry(&preset)?);
+    }
     if json {
         return print_json(&entries, out);
     }
@@ -94,8 +104,9 @@ fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
         "model", "family", "paper", "image", "parameters", "multiply-adds"
     )?;
     for Entry { name, family, paper, image, parameters, multiply_adds } in entries {
-        let image = format!("{}x{}", image[0], image[1]);
-        writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>9}{parameters:>13}{:>16}", short(multiply_adds))?;
+        let image = image.map_or("text".into(), |[rows, columns]| format!("{rows}x{columns}"));
+        let multiply_adds = multiply_adds.map_or("-".into(), short);
+        writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>9}{parameters:>13}{multiply_adds:>16}")?;
     }
     Ok(())
 }
@@ -106,10 +117,23 @@ fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
         name: preset.name,
         family: preset.config.family(),
         paper: preset.paper,
-        image: preset.config.image(),
+        image: Some(preset.config.image()),
         parameters: ledger.parameters(),
-        multiply_adds: ledger.total(Convention::MultiplyAdds),
+        multiply_adds: Some(ledger.total(Convention::MultiplyAdds)),
     })
+}
+
+/// A model of text has as many multiply-adds as its sentences are long.
+fn text_entry(preset: &TranslatorPreset) -> Result<Entry, regard::Error> {
+    let model = preset.config.init(&regard::device::cpu())?;
+    let shapes = regard::weights::shapes(&model);
+    let parameters = shapes.values().map(|shape| shape.iter().product::<usize>() as u64).sum();
+    let family = match preset.config {
+        TranslatorConfig::Transformer(_) => "transformer",
+        TranslatorConfig::RnnSearch(_) => "rnn-search",
+    };
+    let (name, paper) = (preset.name, preset.paper);
+    Ok(Entry { name, family: family.into(), paper, image: None, parameters, multiply_adds: None })
 }
 
 /// Parts are told to the second dot: `blocks.3`, `layer2.0`.

@@ -1,6 +1,6 @@
 //! `regard recipes`: those that come with the binary.
 
-use regard::train::Recipe;
+use regard::train::{AnyRecipe, Recipe};
 use std::io::Write;
 use std::path::Path;
 
@@ -23,6 +23,7 @@ macro_rules! recipes {
 recipes! {
     "quickstart" "quickstart-vit" "quickstart-window" "fashion" "cifar" "finetune"
     "san" "sasa" "deit" "deit3" "deit3-finetune" "rsb-a1" "rsb-a2" "rsb-a3"
+    "translate-it-en" "translate-en-it" "translate-rnn"
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
@@ -49,8 +50,18 @@ fn unknown(name: &str) -> Failure {
     Failure::input(format!("no recipe `{name}`"), "`regard recipes` lists those that come with regard")
 }
 
-/// A recipe by the path of a file, or by the name of one that comes with the binary; and what to call it.
+/// The same for recipes of pictures alone.
 pub fn read(name: &str) -> Result<(Recipe, String), Failure> {
+    match read_any(name)? {
+        (AnyRecipe::Pictures(recipe), called) => Ok((recipe, called)),
+        (AnyRecipe::Translation(_), _) => {
+            Err(Failure::input(format!("`{name}` is a recipe for translation"), "`regard train` takes it"))
+        }
+    }
+}
+
+/// A recipe by the path of a file, or by the name of one that comes with the binary; and what to call it.
+pub fn read_any(name: &str) -> Result<(AnyRecipe, String), Failure> {
     let path = Path::new(name);
     let (text, called) = match named(name) {
         Some(text) => (text.to_string(), name.to_string()),
@@ -62,7 +73,7 @@ pub fn read(name: &str) -> Result<(Recipe, String), Failure> {
             (text, path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
         }
     };
-    let recipe = Recipe::from_toml(&text)
+    let recipe = AnyRecipe::from_toml(&text)
         .map_err(|error| Failure::input(format!("`{name}`, {error}"), "`regard recipes NAME` prints one that works"))?;
     Ok((recipe, called))
 }
@@ -85,7 +96,7 @@ mod tests {
         known.sort_unstable();
         assert_eq!(files, known);
         for (name, text) in RECIPES {
-            read(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+            read_any(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
             assert!(text.starts_with("# ") && summary(text).len() > 10, "{name} begins with what it is");
         }
     }

@@ -3,13 +3,14 @@
 #[cfg(feature = "mpi")]
 mod job;
 mod report;
+mod text;
 mod watch;
 
 pub use report::write_report;
 pub use watch::{Interrupt, Watch};
 
 use burn::tensor::Device;
-use regard::train::{Alone, Event, Outcome, Ranks, Recipe, read_recipe, train};
+use regard::train::{Alone, AnyRecipe, Event, Outcome, Ranks, Recipe, TextRecipe, Written, train};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
@@ -55,12 +56,29 @@ pub struct Args {
 
 impl Args {
     /// What to train where.
-    fn plan(&self, ranks: &dyn Ranks) -> Result<(Recipe, PathBuf), Failure> {
+    fn plan(&self, ranks: &dyn Ranks) -> Result<(AnyRecipe, PathBuf), Failure> {
         if let Some(folder) = &self.resume {
             return Ok((resumed(folder, ranks)?, folder.clone()));
         }
         let name = self.recipe.as_deref().expect("clap asks for one of the two");
-        let (mut recipe, called) = recipes::read(name)?;
+        let (recipe, called) = recipes::read_any(name)?;
+        let (recipe, model, seed) = match recipe {
+            AnyRecipe::Pictures(recipe) => {
+                let recipe = self.pictures(recipe)?;
+                (AnyRecipe::Pictures(recipe.clone()), recipe.model, recipe.seed)
+            }
+            AnyRecipe::Translation(recipe) => {
+                let recipe = self.translation(recipe)?;
+                (AnyRecipe::Translation(recipe.clone()), recipe.model, recipe.seed)
+            }
+        };
+        let default = || Path::new("runs").join(format!("{called}-{model}-seed{seed}"));
+        let folder = self.output.clone().unwrap_or_else(default);
+        Ok((recipe, folder))
+    }
+
+    /// A recipe with what was typed.
+    fn pictures(&self, mut recipe: Recipe) -> Result<Recipe, Failure> {
         if let Some(model) = &self.model {
             recipe.model.clone_from(model);
         }
@@ -69,31 +87,47 @@ impl Args {
         }
         recipe.epochs = self.epochs.unwrap_or(recipe.epochs);
         recipe.seed = self.seed.unwrap_or(recipe.seed);
+        self.changed(recipe)
+    }
+
+    /// The same for a recipe of translation.
+    fn translation(&self, mut recipe: TextRecipe) -> Result<TextRecipe, Failure> {
+        if let Some(model) = &self.model {
+            recipe.model.clone_from(model);
+        }
+        if let Some(data) = &self.data {
+            recipe.data.clone_from(data);
+        }
+        recipe.epochs = self.epochs.unwrap_or(recipe.epochs);
+        recipe.seed = self.seed.unwrap_or(recipe.seed);
+        self.changed(recipe)
+    }
+
+    fn changed<R: Written>(&self, mut recipe: R) -> Result<R, Failure> {
         for change in &self.set {
             let Some((key, value)) = change.split_once('=') else {
                 return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set key=value`"));
             };
             recipe = recipe.with(key.trim(), value.trim()).map_err(recipe_failure)?;
         }
-        recipe.validate().map_err(recipe_failure)?;
-        let default = || Path::new("runs").join(format!("{called}-{}-seed{}", recipe.model, recipe.seed));
-        let folder = self.output.clone().unwrap_or_else(default);
-        Ok((recipe, folder))
+        recipe.check().map_err(recipe_failure)?;
+        Ok(recipe)
     }
 }
 
 /// The recipe of a run that goes on; its folder may be seen by the first process alone.
-fn resumed(folder: &Path, ranks: &dyn Ranks) -> Result<Recipe, Failure> {
+fn resumed(folder: &Path, ranks: &dyn Ranks) -> Result<AnyRecipe, Failure> {
     let own = if ranks.rank() == 0 {
-        let recipe = read_recipe(folder).map_err(|error| {
-            Failure::input(error, "`--resume` wants the folder of a run; `regard train RECIPE` begins one")
-        })?;
-        recipe.to_toml()
+        let path = folder.join("recipe.toml");
+        std::fs::read_to_string(&path).map_err(|error| {
+            let hint = "`--resume` wants the folder of a run; `regard train RECIPE` begins one";
+            Failure::input(format!("{}: {error}", path.display()), hint)
+        })?
     } else {
         String::new()
     };
     let bytes = ranks.share(own.into_bytes())?;
-    Recipe::from_toml(&String::from_utf8_lossy(&bytes)).map_err(recipe_failure)
+    AnyRecipe::from_toml(&String::from_utf8_lossy(&bytes)).map_err(recipe_failure)
 }
 
 fn recipe_failure(error: regard::Error) -> Failure {
@@ -112,6 +146,16 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks) -> Result<(), Failure> {
     let (recipe, folder) = args.plan(ranks)?;
     let interrupt = Interrupt::listen(ranks)?;
+    let recipe = match recipe {
+        AnyRecipe::Pictures(recipe) => recipe,
+        AnyRecipe::Translation(recipe) if ranks.count() == 1 => {
+            return text::run(&recipe, &folder, device, &interrupt, out);
+        }
+        AnyRecipe::Translation(_) => {
+            let message = format!("translation in {} processes", ranks.count());
+            return Err(Failure::input(message, "a translator trains in one process"));
+        }
+    };
     if ranks.rank() > 0 {
         let mut watch = |_: Event| !interrupt.pressed();
         let outcome = train(&folder, &recipe, device, ranks, &mut watch);

@@ -15,6 +15,8 @@ pub mod attention;
 pub mod batch_norm;
 pub mod blocks;
 pub mod convolution;
+pub mod cross_entropy;
+pub mod dropout;
 mod elementwise;
 pub mod encoder;
 pub mod gamma;

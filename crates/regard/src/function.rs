@@ -1,7 +1,8 @@
 //! Row-wise functions of every transformer, fused on the CPU and plain Burn elsewhere.
 
 use burn::module::Param;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::{Tensor, TensorData, activation};
+use regard_kernels::cross_entropy::{CrossEntropy, NOBODY};
 use regard_kernels::encoder::Encoder;
 use regard_kernels::linear::{Linear, Wanted};
 use regard_kernels::{gelu as gelu_kernels, layer_norm as norm_kernels, softmax as softmax_kernels};
@@ -109,6 +110,32 @@ pub(crate) fn encoder_block(
     fused::apply(kernel, inputs, shape)
 }
 
+/// The sum of the cross-entropies of rows of logits `[R, V]` against their targets; rows of padding have none.
+///
+/// `smoothing` is the probability that is taken from a target and given to all tokens alike.
+///
+/// # Panics
+/// When there is not one target for each row, or one is not among the logits.
+pub fn cross_entropy(logits: Tensor<2>, targets: Vec<Option<u32>>, smoothing: f64) -> Tensor<1> {
+    let [rows, classes] = logits.dims();
+    assert!(rows == targets.len(), "cross_entropy: {rows} rows of logits, {} targets", targets.len());
+    if fused::runs_on(&logits) {
+        let targets = targets.iter().map(|target| target.unwrap_or(NOBODY)).collect();
+        let kernel = CrossEntropy { classes, targets, smoothing: smoothing as f32 };
+        return fused::apply(kernel, [logits.into_dispatch()], [1]);
+    }
+    let even = (smoothing / classes as f64) as f32;
+    let mut wanted = vec![0.0; rows * classes];
+    for (row, target) in wanted.chunks_exact_mut(classes).zip(targets) {
+        if let Some(target) = target {
+            row.fill(even);
+            row[target as usize] += 1.0 - smoothing as f32;
+        }
+    }
+    let wanted = Tensor::from_data(TensorData::new(wanted, [rows, classes]), &logits.device());
+    (log_softmax(logits) * wanted).sum().neg()
+}
+
 /// The exact GELU.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let shape = x.dims();
@@ -189,6 +216,16 @@ impl Kernel<3> for Linear {
     fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
         let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
         Linear::backward(self, x, weight, grad, wanted)
+    }
+}
+
+impl Kernel<1> for CrossEntropy {
+    fn forward(&self, [logits]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        let (loss, sums) = CrossEntropy::forward(self, logits);
+        (vec![loss], sums)
+    }
+    fn backward(&self, [logits]: [&[f32]; 1], kept: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [CrossEntropy::backward(self, logits, kept.extra, grad[0])]
     }
 }
 
@@ -279,6 +316,24 @@ mod tests {
         assert_gradients_are_differences(&[x, ("weight", noise(5, 2)), ("bias", noise(5, 3))], |p| {
             layer_norm(p[0].clone().reshape([2, 3, 5]), p[1].clone(), p[2].clone(), 0.1)
         });
+    }
+
+    #[test]
+    fn cross_entropy_is_the_sum_over_rows_that_are_no_padding() {
+        let targets = vec![Some(3), None, Some(0)];
+        for smoothing in [0.0, 0.1] {
+            let x = random([3, 5], 1);
+            let chances = log_softmax(x.clone());
+            let one = |row: usize, target: usize| {
+                let row = chances.clone().narrow(0, row, 1).reshape([5]);
+                let gold = row.clone().narrow(0, target, 1).mul_scalar(1.0 - smoothing);
+                (gold + row.mean().mul_scalar(smoothing)).neg()
+            };
+            assert_close(&cross_entropy(x, targets.clone(), smoothing), &(one(0, 3) + one(2, 0)), 1e-5);
+            assert_gradients_are_differences(&[("logits", noise(15, 1))], |p| {
+                cross_entropy(p[0].clone().reshape([3, 5]), targets.clone(), smoothing)
+            });
+        }
     }
 
     #[test]

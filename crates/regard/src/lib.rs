@@ -35,6 +35,7 @@ pub mod report;
 #[cfg(test)]
 mod testing;
 pub mod train;
+pub mod translate;
 pub mod weights;
 
 pub use error::Error;

@@ -6,6 +6,7 @@
 //! path of the layer, such as `blocks.3.attn.weights`.
 
 mod depth;
+mod dropout;
 
 use burn::backend::{DispatchTensor, TensorMetadata};
 use burn::tensor::{Tensor, TensorData};
@@ -13,6 +14,7 @@ use std::fmt::Display;
 
 use crate::Error;
 pub use depth::StochasticDepth;
+pub use dropout::Draws;
 
 /// A forward pass on its way through a model.
 #[derive(Debug, Default)]
@@ -21,6 +23,7 @@ pub struct Pass {
     listener: Listener,
     trace: Trace,
     depth: Option<depth::Depth>,
+    dropout: Option<dropout::Dropout>,
 }
 
 #[derive(Debug, Default)]

@@ -21,6 +21,8 @@ pub enum Purpose {
     Weights,
     /// Which pictures are held out of training.
     Split,
+    /// Which numbers are left out inside of a model.
+    Dropout,
 }
 
 /// The generator of a purpose at a place, such as an epoch and a picture.

@@ -25,6 +25,7 @@ const STAGES: &[(&str, usize)] = &[
     ("weights", 5),
     ("prepared", 5),
     ("evaluate", 6),
+    ("translate", 6),
     ("train", 7),
     ("analyse", 8),
     ("report", 9),

@@ -3,17 +3,20 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use regard::data::check::{ClassCount, Copies, Report, Side, check};
 use regard::data::dataset::{Part, layout, open};
+use regard::data::text::columns_of;
 use serde::Serialize;
 use std::io::Write;
+use std::path::Path;
 
-use super::unusable;
+use super::{check_text, unusable};
 use crate::failure::Failure;
 use crate::models::print_json;
 
-/// Look for broken, repeated, mislabelled and missing pictures; status 1 when there are any
+/// Look for broken, repeated, mislabelled and missing pictures or sentences; status 1 when there are any
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder with a folder for each class, a `labels.csv`, files of a known dataset, or `fashion`
+    /// A folder with a folder for each class, a `labels.csv`, files of a known dataset, or `fashion`; sentences in two
+    /// languages are a folder with `train.tsv` or `train.en` and `train.it`, or a TSV file
     #[arg(value_name = "DIR")]
     source: String,
 
@@ -27,7 +30,7 @@ pub struct Args {
 }
 
 /// How many of a kind are listed; JSON has all of them.
-const LISTED: usize = 10;
+pub(super) const LISTED: usize = 10;
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -39,6 +42,9 @@ struct Json<'a> {
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(columns) = columns_of(Path::new(&args.source)) {
+        return check_text::run(&args.source, columns, args.json, out);
+    }
     let layout = layout(&args.source).map_err(unusable)?;
     let part = |part| open(&args.source, part).map_err(unusable);
     let (train, test) = (part(Part::Train)?, part(Part::Test)?);
@@ -101,7 +107,7 @@ fn print(report: &Report, layout: &str, least: usize, out: &mut impl Write) -> R
 }
 
 /// A kind of problem: how many, and the first of them.
-fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Item = String>) -> Result<(), Failure> {
+pub(super) fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Item = String>) -> Result<(), Failure> {
     let problems: Vec<String> = problems.collect();
     if problems.is_empty() {
         return Ok(());

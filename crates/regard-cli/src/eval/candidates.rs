@@ -65,6 +65,11 @@ pub struct Loaded {
 }
 
 impl CandidateArgs {
+    /// The folders of runs, as they were typed.
+    pub fn runs(&self) -> &[PathBuf] {
+        &self.run
+    }
+
     /// The pairs and then the runs, each in the order in which they were typed.
     pub fn resolve(&self) -> Result<Vec<Candidate>, Failure> {
         if self.model.len() != self.weights.len() {

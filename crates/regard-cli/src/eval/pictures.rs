@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
+use regard::data::text::TextPart;
 use regard::data::{Dataset, Part, dataset};
 use std::io::{Write as _, stderr};
 use std::sync::Arc;
@@ -38,6 +39,21 @@ pub struct Pictures {
 }
 
 impl Source {
+    pub fn data(&self) -> &str {
+        &self.data
+    }
+
+    /// The part of sentences in two languages: those of the test, or of training when asked for.
+    pub fn text_part(&self) -> Result<TextPart, Failure> {
+        match self.part {
+            Some(PartName::Train) => Ok(TextPart::Train),
+            Some(PartName::Test) | None => Ok(TextPart::Test),
+            Some(PartName::All) => {
+                Err(Failure::input("sentences have no part `all`", "`--part test` or `--part train`"))
+            }
+        }
+    }
+
     /// `trained` says that a model comes from a run, which may have seen all but the test of this very data.
     pub fn open(&self, trained: bool) -> Result<Pictures, Failure> {
         let layout = "it needs a folder for each class, or a labels.csv of `file,label`";

@@ -13,10 +13,10 @@ use crate::failure::Failure;
 
 /// How a run was begun, and taken up.
 #[derive(Serialize, Deserialize)]
-struct Origin {
-    command: String,
-    version: String,
-    commit: Option<String>,
+pub(super) struct Origin {
+    pub command: String,
+    pub version: String,
+    pub commit: Option<String>,
     seed: u64,
 }
 
@@ -34,11 +34,7 @@ impl Origin {
 
 /// Writes the figures, `REPORT.html` and `run.json` of a run; with `tested`, its best weights are tested for it.
 pub fn write_report(folder: &Path, recipe: &Recipe, device: &Device, tested: bool) -> Result<(), Failure> {
-    let put = |name: &str, text: &str| {
-        let path = folder.join(name);
-        let failed = |error| Failure::ours(format!("{}: {error}", path.display()), "is the disk full?");
-        replace(&path, text.as_bytes()).map_err(failed)
-    };
+    let put = put_in(folder);
     let origin = origin(folder, recipe.seed, &put)?;
     let parts = Parts::of(recipe)?;
     let mut facts = vec![
@@ -69,8 +65,21 @@ pub fn write_report(folder: &Path, recipe: &Recipe, device: &Device, tested: boo
     put("REPORT.html", &report.html())
 }
 
+/// Writes files of a folder.
+pub(super) fn put_in(folder: &Path) -> impl Fn(&str, &str) -> Result<(), Failure> + '_ {
+    |name, text| {
+        let path = folder.join(name);
+        let failed = |error| Failure::ours(format!("{}: {error}", path.display()), "is the disk full?");
+        replace(&path, text.as_bytes()).map_err(failed)
+    }
+}
+
 /// How the run was begun: written once.
-fn origin(folder: &Path, seed: u64, put: &dyn Fn(&str, &str) -> Result<(), Failure>) -> Result<Origin, Failure> {
+pub(super) fn origin(
+    folder: &Path,
+    seed: u64,
+    put: &dyn Fn(&str, &str) -> Result<(), Failure>,
+) -> Result<Origin, Failure> {
     let there = std::fs::read(folder.join("run.json")).ok();
     if let Some(origin) = there.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
         return Ok(origin);

@@ -46,11 +46,36 @@ impl Interrupt {
 /// How often a line is written where there is no terminal.
 const PERIOD: Duration = Duration::from_secs(15);
 
+/// What is learned from, and what a right answer is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Units {
+    Pictures,
+    Tokens,
+}
+
+impl Units {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pictures => "pictures",
+            Self::Tokens => "tokens",
+        }
+    }
+
+    const fn right(self) -> &'static str {
+        match self {
+            Self::Pictures => "top-1",
+            Self::Tokens => "foreseen",
+        }
+    }
+}
+
 /// Watches a run.
 #[derive(Debug)]
 pub struct Watch {
-    recipe: Recipe,
-    folder: PathBuf,
+    /// A run of pictures, whose report is written as it goes.
+    reported: Option<(Recipe, PathBuf)>,
+    epochs: usize,
+    units: Units,
     interrupt: Interrupt,
     bar: Option<ProgressBar>,
     steps: usize,
@@ -62,14 +87,21 @@ pub struct Watch {
 
 impl Watch {
     pub fn new(recipe: &Recipe, folder: &Path, interrupt: Interrupt) -> Self {
+        let reported = Some((recipe.clone(), folder.to_path_buf()));
+        Self { reported, ..Self::of(recipe.epochs, Units::Pictures, interrupt) }
+    }
+
+    /// A watch that writes no report.
+    pub fn of(epochs: usize, units: Units, interrupt: Interrupt) -> Self {
         let bar = stderr().is_terminal().then(|| ProgressBar::new(1));
         if let Some(bar) = &bar {
             let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta} left");
             bar.set_style(style.expect("the template is fixed"));
         }
         Self {
-            recipe: recipe.clone(),
-            folder: folder.into(),
+            reported: None,
+            epochs,
+            units,
             interrupt,
             bar,
             steps: 0,
@@ -107,8 +139,13 @@ impl Watch {
             }
             Event::Step(record) => {
                 let text = format!(
-                    "epoch {}/{} loss {:.4}{} {:.0} pictures/s",
-                    record.epoch, self.recipe.epochs, record.loss, self.accuracy, record.pictures_per_second
+                    "epoch {}/{} loss {:.4}{} {:.0} {}/s",
+                    record.epoch,
+                    self.epochs,
+                    record.loss,
+                    self.accuracy,
+                    record.pictures_per_second,
+                    self.units.name()
                 );
                 match &self.bar {
                     Some(bar) => {
@@ -128,9 +165,11 @@ impl Watch {
                 }
             }
             Event::Epoch { record, best } => {
-                self.accuracy = format!(" top-1 {:.2} %", 100.0 * record.top1);
+                let right = self.units.right();
+                self.accuracy = format!(" {right} {:.2} %", 100.0 * record.top1);
+                let bleu = record.bleu.map_or(String::new(), |bleu| format!("  BLEU {bleu:.2}"));
                 self.line(&format!(
-                    "epoch {:<4} loss {:.4}  test loss {:.4}  top-1 {:.2} %{}  {:.0} s",
+                    "epoch {:<4} loss {:.4}  test loss {:.4}  {right} {:.2} %{bleu}{}  {:.0} s",
                     record.epoch,
                     record.train_loss,
                     record.test_loss,
@@ -139,9 +178,21 @@ impl Watch {
                     record.seconds
                 ));
             }
+            Event::Averaged { measured, best } => {
+                let bleu = measured.bleu.map_or(String::new(), |bleu| format!("  BLEU {bleu:.2}"));
+                self.line(&format!(
+                    "mean of the last epochs  test loss {:.4}  {} {:.2} %{bleu}{}",
+                    measured.loss,
+                    self.units.right(),
+                    100.0 * measured.top1,
+                    if *best { " best" } else { "" }
+                ));
+            }
             Event::Saved { .. } => {
                 // a picture of a run that goes on is a convenience: what fails is told at the end
-                if let Err(failure) = write_report(&self.folder, &self.recipe, &regard::device::cpu(), false) {
+                if let Some((recipe, folder)) = &self.reported
+                    && let Err(failure) = write_report(folder, recipe, &regard::device::cpu(), false)
+                {
                     self.problem = Some(failure);
                 }
             }

@@ -10,7 +10,7 @@
 
 use burn::tensor::activation::softmax;
 use burn::tensor::module::linear;
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Int, Tensor};
 
 use regard_kernels::additive as kernels;
 
@@ -79,6 +79,14 @@ impl AdditiveMemory {
             check::agree(NAME, "tokens", ("padding mask", padding.dims()[1]), ("memory", keys));
         }
         Self { key: linear(memory, weights.key.clone().transpose(), None), value, padding }
+    }
+
+    /// The memories at these places of the batch, in this order.
+    #[must_use]
+    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
+        let pick = |tensor: &Tensor<3>| tensor.clone().select(0, places.clone());
+        let padding = self.padding.clone().map(|padding| padding.int().select(0, places.clone()).bool());
+        Self { key: pick(&self.key), value: pick(&self.value), padding }
     }
 
     /// `[B, N, Q] -> [B, N, V]`, weights `[B, N, M]`.

@@ -53,11 +53,23 @@ pub fn dot_product(
 /// # Panics
 /// When three times the heads do not divide the width.
 pub fn self_attention(qkv: Tensor<3>, heads: usize, pass: &mut Pass) -> Tensor<3> {
+    masked_self_attention(qkv, heads, &DotProduct::default(), pass)
+}
+
+/// The same when not every token may look at every token.
+///
+/// # Panics
+/// When three times the heads do not divide the width, or a mask is of another size.
+pub fn masked_self_attention(qkv: Tensor<3>, heads: usize, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
     let [batch, tokens, width] = qkv.dims();
     check::divides("self_attention", ("heads", 3 * heads), ("width", width));
     let dim = width / 3;
-    if !pass.listens("weights") && fused::runs_on(&qkv) && batch * tokens > 0 {
-        let (tokens, width) = (tokens, dim / heads);
+    if !pass.listens("weights") && fused::runs_on(&qkv) && batch * tokens > 0 && options.bias.is_none() {
+        let width = dim / heads;
+        if let Some(padding) = &options.padding {
+            check::agree("self_attention", "batch", ("padding mask", padding.dims()[0]), ("tokens", batch));
+            check::agree("self_attention", "tokens", ("padding mask", padding.dims()[1]), ("tokens", tokens));
+        }
         let kernel = Fused(Attention {
             batch,
             heads,
@@ -65,25 +77,29 @@ pub fn self_attention(qkv: Tensor<3>, heads: usize, pass: &mut Pass) -> Tensor<3
             keys: tokens,
             width,
             value_width: width,
-            scale: scale(&DotProduct::default(), width) as f32,
-            causal: false,
-            visible: Vec::new(),
+            scale: scale(options, width) as f32,
+            causal: options.causal,
+            visible: visible(options),
             bias: None,
         });
         return fused::apply(kernel, [qkv.into_dispatch()], [batch, tokens, dim]);
     }
     let [query, key, value] = [0, 1, 2].map(|part| split_heads(qkv.clone().narrow(2, part * dim, dim), heads));
-    merge_heads(dot_product(query, key, value, &DotProduct::default(), pass).out)
+    merge_heads(dot_product(query, key, value, options, pass).out)
+}
+
+/// 1 for keys that take part and 0 for padding; empty for no padding.
+fn visible(options: &DotProduct) -> Vec<f32> {
+    let numbers = |padding: &Tensor<2, Bool>| {
+        padding.clone().into_data().iter::<bool>().map(|hidden| f32::from(u8::from(!hidden))).collect()
+    };
+    options.padding.as_ref().map_or_else(Vec::new, numbers)
 }
 
 /// The same by the kernel that never forms the weights.
 fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduct) -> Tensor<4> {
     let [batch, heads, queries, width] = query.dims();
     let [_, _, keys, value_width] = value.dims();
-    let visible = options
-        .padding
-        .as_ref()
-        .map(|padding| padding.clone().into_data().iter::<bool>().map(|hidden| f32::from(u8::from(!hidden))).collect());
     let kernel = Fused(Attention {
         batch,
         heads,
@@ -93,7 +109,7 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
         value_width,
         scale: scale(options, width) as f32,
         causal: options.causal,
-        visible: visible.unwrap_or_default(),
+        visible: visible(options),
         bias: options.bias.as_ref().map(|bias| [bias.dims()[0], bias.dims()[1]]),
     });
     let shape = [batch, heads, queries, value_width];
@@ -435,6 +451,11 @@ mod tests {
         let expected = self_attention(qkv.clone(), 2, &mut recording);
         assert_close(&self_attention(qkv, 2, &mut Pass::silent()), &expected, 1e-6);
         assert_eq!(recording.into_trace().get::<4>("weights").unwrap().dims(), [2, 2, 5, 5]);
+        let qkv = random([2, 5, 3 * 8], 2);
+        for options in every_option(5, 5) {
+            let expected = masked_self_attention(qkv.clone(), 2, &options, &mut Pass::recording());
+            assert_close(&masked_self_attention(qkv.clone(), 2, &options, &mut Pass::silent()), &expected, 1e-6);
+        }
         assert_gradients_are_differences(&[("qkv", noise(2 * 3 * 12, 1))], |p| {
             self_attention(p[0].clone().reshape([2, 3, 12]), 2, &mut Pass::silent())
         });

@@ -36,7 +36,7 @@ mod stem;
 mod window;
 
 pub use additive::{AdditiveMemory, AdditiveWeights, additive};
-pub use dot_product::{DotProduct, dot_product, merge_heads, self_attention, split_heads};
+pub use dot_product::{DotProduct, dot_product, masked_self_attention, merge_heads, self_attention, split_heads};
 pub use gamma::Gamma;
 pub use local::{Local, Relative, local};
 pub use non_local::{Affinity, NonLocalOptions, non_local};

@@ -24,12 +24,46 @@ const TEMPERATURE: f64 = 10_000.0;
 /// When a size is zero.
 #[must_use]
 pub fn sinusoidal(positions: usize, width: usize, device: &Device) -> Tensor<2> {
-    check::not_empty("sinusoidal", "encoding", &[("positions", positions), ("width", width)]);
+    sinusoidal_from(0, positions, width, device)
+}
+
+/// The same for the positions from `first` on.
+///
+/// # Panics
+/// When a size is zero.
+#[must_use]
+pub fn sinusoidal_from(first: usize, positions: usize, width: usize, device: &Device) -> Tensor<2> {
+    let wavelengths: Vec<f64> = (0..width.div_ceil(2)).map(|pair| wavelength(pair, width)).collect();
     let value = |position: usize, column: usize| {
-        let angle = position as f64 / wavelength(column / 2, width);
+        let angle = position as f64 / wavelengths[column / 2];
         if column.is_multiple_of(2) { angle.sin() } else { angle.cos() }
     };
-    let values: Vec<f32> = (0..positions).flat_map(|p| (0..width).map(move |c| value(p, c) as f32)).collect();
+    encoding([first, positions, width], value, device)
+}
+
+/// The same with all sines before all cosines, whose wavelengths go to 10000 itself: fairseq and tensor2tensor.
+///
+/// # Panics
+/// When a size is zero.
+#[must_use]
+pub fn sines_then_cosines(first: usize, positions: usize, width: usize, device: &Device) -> Tensor<2> {
+    let half = width / 2;
+    let step = TEMPERATURE.ln() / (half.max(2) - 1) as f64;
+    let rates: Vec<f64> = (0..half).map(|pair| (-step * pair as f64).exp()).collect();
+    let value = |position: usize, column: usize| match column / half.max(1) {
+        0 if half > 0 => (position as f64 * rates[column]).sin(),
+        1 if half > 0 => (position as f64 * rates[column - half]).cos(),
+        _ => 0.0, // the last column of an odd width
+    };
+    encoding([first, positions, width], value, device)
+}
+
+fn encoding([first, positions, width]: [usize; 3], value: impl Fn(usize, usize) -> f64, device: &Device) -> Tensor<2> {
+    check::not_empty("sinusoidal", "encoding", &[("positions", positions), ("width", width)]);
+    let mut values = Vec::with_capacity(positions * width);
+    for position in first..first + positions {
+        values.extend((0..width).map(|column| value(position, column) as f32));
+    }
     Tensor::from_data(TensorData::new(values, [positions, width]), device)
 }
 

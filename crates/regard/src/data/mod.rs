@@ -15,6 +15,7 @@ mod picture;
 mod preprocess;
 mod resample;
 mod sheet;
+pub mod text;
 
 pub use augment::{Augment, Crop, RandAugment};
 pub use batch::{Batch, Target};
@@ -26,3 +27,4 @@ pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess};
 pub use sheet::shown;
+pub use text::Tokens;

@@ -18,6 +18,7 @@ pub struct StepRecord {
     pub rate: f64,
     #[serde(deserialize_with = "or_nan")]
     pub gradient_norm: f64,
+    /// Pictures a second, or tokens of translations.
     #[serde(deserialize_with = "or_nan")]
     pub pictures_per_second: f64,
 }
@@ -39,6 +40,9 @@ pub struct EpochRecord {
     /// Share of test pictures with the right class among the five best.
     #[serde(deserialize_with = "or_nan")]
     pub top5: f64,
+    /// Of the translations of the test, when they were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bleu: Option<f64>,
     /// Seconds that the epoch took, its test included.
     #[serde(deserialize_with = "or_nan")]
     pub seconds: f64,
@@ -118,7 +122,16 @@ mod tests {
     }
 
     fn epoch() -> EpochRecord {
-        EpochRecord { epoch: 1, step: 2, train_loss: 2.0, test_loss: 1.9, top1: 0.3, top5: 0.8, seconds: 4.0 }
+        EpochRecord {
+            epoch: 1,
+            step: 2,
+            train_loss: 2.0,
+            test_loss: 1.9,
+            top1: 0.3,
+            top5: 0.8,
+            bleu: None,
+            seconds: 4.0,
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod evaluation;
 pub mod history;
 mod number;
 mod robustness;
+mod translation;
 
 pub use accuracy::{Accuracy, Answer, answers};
 pub use calibration::{BINS, Bin, Calibration};
@@ -14,3 +15,4 @@ pub use confusion::Confusion;
 pub use evaluation::Evaluation;
 pub use history::{EpochRecord, History, Record, StepRecord};
 pub use robustness::{Robustness, Turn};
+pub use translation::{TranslationScore, score};

@@ -34,6 +34,13 @@ impl Linear {
         Self { weight: normal.init([outputs, inputs], device), bias: Some(bias) }
     }
 
+    /// Uniform in `±sqrt(6 / (in + out))` and a bias of zero, as the Transformer starts.
+    pub fn xavier(inputs: usize, outputs: usize, device: &Device) -> Self {
+        let uniform = Initializer::XavierUniform { gain: 1.0 };
+        let bias = Initializer::Zeros.init([outputs], device);
+        Self { weight: uniform.init_with([outputs, inputs], Some(inputs), Some(outputs), device), bias: Some(bias) }
+    }
+
     /// `[.., in] -> [.., out]`
     ///
     /// # Panics

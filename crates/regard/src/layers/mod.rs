@@ -4,13 +4,17 @@ mod convolution;
 mod encoder;
 mod linear;
 mod local;
+mod multi_head;
 mod non_local;
 mod norm;
 mod pointwise;
 mod position;
+mod recurrent;
 mod residual;
 mod san;
 mod stem;
+mod tokens;
+mod transformer;
 
 pub use crate::batch_norm::BatchNorm;
 pub use convolution::{ConvNorm, GlobalAverage, block_max, square};
@@ -21,10 +25,17 @@ pub(crate) use encoder::{check_depth, check_size, prepend, small_table, through_
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
+pub use multi_head::{Cache, Memory, MultiHeadAttention};
 pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};
 pub use norm::LayerNorm;
 pub use pointwise::Pointwise;
 pub use position::{LearnedPosition, LearnedPositionConfig};
+pub use recurrent::GatedUnit;
 pub use residual::{Residual, ResidualBlock, ResidualBody, ResidualStem};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
 pub use stem::{AttentionStem, AttentionStemConfig};
+pub use tokens::{Embedding, Position, Positions};
+pub(crate) use transformer::StackConfig;
+pub use transformer::{
+    NormPlace, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, TransformerLayerConfig,
+};

@@ -3,11 +3,15 @@
 
 pub mod deit;
 pub mod deit3;
+pub mod language_model;
 pub mod non_local_resnet;
 pub mod regnet;
 pub mod resnet;
+pub mod rnn_search;
 pub mod san;
 pub mod sasa;
+pub mod transformer;
+pub mod translator;
 pub mod vit;
 
 use burn::module::Module;
@@ -27,6 +31,17 @@ pub struct Preset<C> {
     pub paper: &'static str,
     /// What it expects of a picture.
     pub preprocess: Preprocess,
+    /// Its configuration.
+    pub config: fn() -> C,
+}
+
+/// A named configuration of a paper about text.
+#[derive(Clone, Copy, Debug)]
+pub struct TextPreset<C> {
+    /// What users call it.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
     /// Its configuration.
     pub config: fn() -> C,
 }

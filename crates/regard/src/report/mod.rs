@@ -1,5 +1,6 @@
 //! Figures, tables and pages: plain data in, text out.
 
+mod attention;
 mod axis;
 mod bars;
 mod canvas;
@@ -12,6 +13,7 @@ mod robustness;
 mod run;
 mod table;
 
+pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use figure::Figure;
 pub use page::{Page, Section};
 pub use robustness::robustness;

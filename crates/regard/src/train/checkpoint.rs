@@ -22,7 +22,7 @@ const PREVIOUS: &str = "previous.json";
 pub struct Progress {
     /// Steps done.
     pub step: usize,
-    /// The best test accuracy as the bits of an f64, so that it is read back exactly.
+    /// The best test accuracy, or what stands for it, as the bits of an f64, so that it is read back exactly.
     pub best: Option<u64>,
     pub best_epoch: usize,
     /// Whether nothing is left to do.

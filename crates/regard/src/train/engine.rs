@@ -1,13 +1,14 @@
 //! One step of training, and everything that a step changes.
 
-use burn::module::Module as _;
+use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use regard_kernels::optimise;
+use std::fmt::Debug;
 
 use super::distill::{self, Distillation};
 use super::optimiser::{Place, State};
-use super::parameters::{Group, Layout, collect, named, statistics, values, write};
-use super::{Ranks, Recipe};
+use super::parameters::{Group, Groups, Layout, collect, named, statistics, values, write};
+use super::{Optimiser, Ranks, Recipe};
 use crate::data::Batch;
 use crate::models::{Heads, Model};
 use crate::weights::Tensors;
@@ -16,25 +17,79 @@ use crate::{Error, Pass, StochasticDepth};
 /// The moments of an optimiser in a checkpoint.
 const MOMENTS: [&str; 2] = ["first.", "second."];
 
+/// What is learned: how a batch becomes a loss.
+pub trait Task: Debug {
+    type Model: Module + Debug;
+    type Batch;
+
+    /// What the loss of a batch is divided by: pictures, or tokens.
+    fn size(batch: &Self::Batch) -> usize;
+
+    /// The sum of the losses of a batch; `place` is one that no other batch of the run has.
+    fn loss(&self, model: &Self::Model, batch: &Self::Batch, place: usize) -> Tensor<1>;
+}
+
+/// How parameters move, whatever is learned.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Largest length of the gradient; 0 is any.
+    pub clip: f64,
+    /// Part of the old value in the moving average of parameters; 0 is none.
+    pub ema: f64,
+    pub optimiser: Optimiser,
+    pub groups: Groups,
+}
+
+/// Pictures and their classes.
+#[derive(Debug)]
+pub struct Pictures {
+    recipe: Recipe,
+    teacher: Option<(Distillation, Model)>,
+    device: Device,
+}
+
+impl Task for Pictures {
+    type Model = Model;
+    type Batch = Batch;
+
+    fn size(batch: &Batch) -> usize {
+        batch.len()
+    }
+
+    fn loss(&self, model: &Model, batch: &Batch, place: usize) -> Tensor<1> {
+        let Recipe { stochastic_depth: rate, uniform_depth: uniform, seed, .. } = self.recipe;
+        let mut pass = Pass::training(StochasticDepth { rate, uniform, seed, step: place as u64 });
+        let heads = model.forward_heads(batch.tensor(&self.device), &mut pass);
+        if let Some((distillation, teacher)) = &self.teacher {
+            let images = batch.tensor(&self.device.clone().without_autodiff());
+            let answers = Tensor::from_inner(distill::ask(teacher, images));
+            return distillation.sum(heads, answers, &batch.targets, &self.recipe.loss);
+        }
+        let Heads { class, distilled } = heads;
+        let loss = self.recipe.loss.sum(class, &batch.targets);
+        // without a teacher the second head learns the same as the first
+        distilled.map_or(loss.clone(), |head| (loss + self.recipe.loss.sum(head, &batch.targets)) * 0.5)
+    }
+}
+
 /// A model in training.
 #[derive(Debug)]
-pub struct Engine {
-    recipe: Recipe,
-    model: Model,
-    teacher: Option<(Distillation, Model)>,
+pub struct Engine<T: Task = Pictures> {
+    task: T,
+    rules: Rules,
+    model: T::Model,
     layout: Layout,
     groups: Vec<Group>,
     parameters: Vec<f32>,
     moments: Vec<Vec<f32>>,
     /// Moving averages of parameters and statistics.
     averages: Option<[Vec<f32>; 2]>,
-    device: Device,
 }
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Mean over the pictures of the step.
+    /// Mean over the pictures or tokens of the step.
     pub loss: f64,
     /// Length of the gradient before it was clipped.
     pub gradient_norm: f64,
@@ -43,18 +98,31 @@ pub struct Step {
 }
 
 impl Engine {
+    /// An engine that learns from pictures.
+    ///
     /// # Errors
     /// When the recipe names parts that the model does not have.
     pub fn new(recipe: &Recipe, model: Model, teacher: Option<Model>, device: &Device) -> Result<Self, Error> {
+        let Recipe { clip, ema, optimiser, .. } = *recipe;
+        let rules = Rules { clip, ema, optimiser, groups: recipe.groups.clone() };
+        let teacher = recipe.distillation.clone().zip(teacher);
+        let task = Pictures { recipe: recipe.clone(), teacher, device: device.clone().autodiff() };
+        Self::of(task, rules, model)
+    }
+}
+
+impl<T: Task> Engine<T> {
+    /// # Errors
+    /// When the rules name parts that the model does not have.
+    pub fn of(task: T, rules: Rules, model: T::Model) -> Result<Self, Error> {
         let layout = Layout::of(&model);
-        let groups = recipe.groups.of(&layout.parameters)?;
+        let groups = rules.groups.of(&layout.parameters)?;
         let [parameters, statistics] = values(&model);
         let mut engine = Self {
-            moments: vec![vec![0.0; parameters.len()]; recipe.optimiser.moments()],
-            averages: (recipe.ema > 0.0).then(|| [parameters.clone(), statistics.clone()]),
-            teacher: recipe.distillation.clone().zip(teacher),
-            device: device.clone().autodiff(),
-            recipe: recipe.clone(),
+            moments: vec![vec![0.0; parameters.len()]; rules.optimiser.moments()],
+            averages: (rules.ema > 0.0).then(|| [parameters.clone(), statistics.clone()]),
+            task,
+            rules,
             model,
             layout,
             groups,
@@ -82,16 +150,16 @@ impl Engine {
         &mut self,
         step: usize,
         rate: f64,
-        parts: &[Batch],
+        parts: &[T::Batch],
         stop: bool,
         ranks: &dyn Ranks,
     ) -> Result<Step, Error> {
-        let pictures = parts.iter().map(Batch::len).sum::<usize>() * ranks.count();
+        let size = parts.iter().map(T::size).sum::<usize>() * ranks.count();
         let mut sums = vec![0.0; self.parameters.len() + 2];
         let (gradients, told) = sums.split_at_mut(self.parameters.len());
         for (part, batch) in parts.iter().enumerate() {
             let place = (step * parts.len() + part) * ranks.count() + ranks.rank();
-            let loss = self.loss(batch, place) / pictures as f32;
+            let loss = self.task.loss(&self.model, batch, place) / size as f32;
             told[0] += loss.clone().into_scalar::<f32>();
             self.layout.add_gradients(&self.model, &loss.backward(), gradients);
         }
@@ -104,41 +172,25 @@ impl Engine {
             let loss = done.loss;
             return Err(Error::Diverged { step, rate, loss, gradient_norm, saved: String::new() });
         }
-        if self.recipe.clip > 0.0 && gradient_norm > self.recipe.clip {
+        if self.rules.clip > 0.0 && gradient_norm > self.rules.clip {
             // as PyTorch does it
-            let factor = (self.recipe.clip / (gradient_norm + 1e-6)) as f32;
+            let factor = (self.rules.clip / (gradient_norm + 1e-6)) as f32;
             gradients.iter_mut().for_each(|gradient| *gradient *= factor);
         }
         let place = Place { slots: &self.layout.parameters, groups: &self.groups };
         let state = State { parameters: &mut self.parameters, gradients, moments: &mut self.moments };
-        self.recipe.optimiser.step(step, rate, &place, state);
+        self.rules.optimiser.step(step, rate, &place, state);
         let statistics = statistics(&self.model);
         if let Some([parameters, averaged]) = &mut self.averages {
-            optimise::average(parameters, &self.parameters, self.recipe.ema as f32);
-            optimise::average(averaged, &statistics, self.recipe.ema as f32);
+            optimise::average(parameters, &self.parameters, self.rules.ema as f32);
+            optimise::average(averaged, &statistics, self.rules.ema as f32);
         }
         self.put(&statistics);
         Ok(done)
     }
 
-    /// The sum of the losses of a batch; `place` is one that no other batch of the run has.
-    fn loss(&self, batch: &Batch, place: usize) -> Tensor<1> {
-        let Recipe { stochastic_depth: rate, uniform_depth: uniform, seed, .. } = self.recipe;
-        let mut pass = Pass::training(StochasticDepth { rate, uniform, seed, step: place as u64 });
-        let heads = self.model.forward_heads(batch.tensor(&self.device), &mut pass);
-        if let Some((distillation, teacher)) = &self.teacher {
-            let images = batch.tensor(&self.device.clone().without_autodiff());
-            let answers = Tensor::from_inner(distill::ask(teacher, images));
-            return distillation.sum(heads, answers, &batch.targets, &self.recipe.loss);
-        }
-        let Heads { class, distilled } = heads;
-        let loss = self.recipe.loss.sum(class, &batch.targets);
-        // without a teacher the second head learns the same as the first
-        distilled.map_or(loss.clone(), |head| (loss + self.recipe.loss.sum(head, &batch.targets)) * 0.5)
-    }
-
     /// The model to test and to keep: that of the averages, if there are any.
-    pub fn model(&self) -> Model {
+    pub fn model(&self) -> T::Model {
         let model = self.model.valid();
         match &self.averages {
             Some([parameters, statistics]) => write(model, [parameters, statistics], &|_| false),

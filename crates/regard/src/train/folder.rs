@@ -14,6 +14,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::Recipe;
+use super::recipe::Written;
 use crate::Error;
 use crate::data::Preprocess;
 use crate::evaluate::{History, Record};
@@ -34,13 +35,12 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be made, another process writes to it, or it holds a run of another recipe.
-    pub fn open(path: &Path, recipe: &Recipe) -> Result<Self, Error> {
+    pub fn open(path: &Path, recipe: &impl Written) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(|error| Error::file(path, error))?;
         let lock = lock(path)?;
         let file = path.join("recipe.toml");
         if file.exists() {
-            let there = read_recipe(path)?;
-            if let Some(key) = difference(&there, recipe) {
+            if let Some(key) = difference(&read_written(path)?, recipe) {
                 let reason =
                     format!("the run there has another `{key}`; name another folder, or go on with it as it is");
                 return Err(Error::file(&file, reason));
@@ -69,7 +69,8 @@ impl Folder {
         self.path.join("checkpoint")
     }
 
-    fn put(&self, name: &str, text: impl AsRef<[u8]>) -> Result<(), Error> {
+    /// Writes a file whole.
+    pub(super) fn put(&self, name: &str, text: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = self.path.join(name);
         replace(&path, text.as_ref()).map_err(|error| Error::file(&path, error))
     }
@@ -115,11 +116,19 @@ impl Folder {
 /// The recipe of a run.
 ///
 /// # Errors
-/// When the folder holds none.
+/// When the folder holds none, or one of another kind.
 pub fn read_recipe(folder: &Path) -> Result<Recipe, Error> {
+    read_written(folder)
+}
+
+/// The same for a recipe of any kind.
+///
+/// # Errors
+/// When the folder holds none, or one of another kind.
+pub fn read_written<R: Written>(folder: &Path) -> Result<R, Error> {
     let path = folder.join("recipe.toml");
     let text = fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
-    Recipe::from_toml(&text).map_err(|error| Error::file(&path, error))
+    R::from_toml(&text).map_err(|error| Error::file(&path, error))
 }
 
 /// Every record of a run.
@@ -149,11 +158,11 @@ fn is_empty(folder: &Path) -> Result<bool, Error> {
 }
 
 /// The first key that differs, of those that change what is learned.
-pub(super) fn difference(there: &Recipe, here: &Recipe) -> Option<String> {
-    let same = Recipe { workers: there.workers, save_every: there.save_every, ..here.clone() };
-    let [left, right] = [there, &same].map(|recipe| toml::Table::try_from(recipe).expect("a recipe is plain data"));
-    let keys = left.keys().chain(right.keys());
-    keys.into_iter().find(|key| left.get(*key) != right.get(*key)).cloned()
+pub(super) fn difference<R: Written>(there: &R, here: &R) -> Option<String> {
+    const HARMLESS: [&str; 2] = ["workers", "save-every"];
+    let [left, right] = [there, here].map(|recipe| toml::Table::try_from(recipe).expect("a recipe is plain data"));
+    let mut keys = left.keys().chain(right.keys());
+    keys.find(|key| !HARMLESS.contains(&key.as_str()) && left.get(*key) != right.get(*key)).cloned()
 }
 
 #[cfg(test)]

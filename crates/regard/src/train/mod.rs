@@ -1,5 +1,6 @@
 //! Training: recipes in, run folders out.
 
+mod average;
 pub mod checkpoint;
 mod distill;
 mod engine;
@@ -11,17 +12,21 @@ mod ranks;
 mod recipe;
 mod run;
 mod schedule;
+mod text_recipe;
 mod together;
+mod translation;
 
 pub use distill::{Distillation, DistillationKind};
-pub use engine::{Engine, Step};
-pub use folder::{Folder, read_history, read_recipe};
+pub use engine::{Engine, Pictures, Rules, Step, Task};
+pub use folder::{Folder, read_history, read_recipe, read_written};
 pub use loss::{Loss, LossKind, SmoothingOver};
 pub use optimiser::Optimiser;
 pub use parameters::Groups;
 #[cfg(feature = "mpi")]
 pub use ranks::Mpi;
 pub use ranks::{Alone, Ranks};
-pub use recipe::Recipe;
-pub use run::{Event, Outcome, Parts, test, train};
+pub use recipe::{Recipe, Written};
+pub use run::{Course, Event, Measured, Outcome, Pace, Parts, Steps, test, train};
 pub use schedule::{Schedule, Shape};
+pub use text_recipe::{AnyRecipe, TextRecipe, TextTask};
+pub use translation::{Counts, Example, Sentences, TextBatch, TextParts, foresee, train_text};

@@ -1,5 +1,6 @@
 //! Everything that a run depends on, in one TOML file.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -97,22 +98,27 @@ pub(super) fn check_share(field: &'static str, share: f64) -> Result<(), Error> 
     if fine { Ok(()) } else { Err(Error::config(field, format!("{share} is not from 0 to 1"))) }
 }
 
-impl Recipe {
+/// A recipe as text.
+pub trait Written: Serialize + DeserializeOwned {
+    /// # Errors
+    /// When a value cannot work; the error names it.
+    fn check(&self) -> Result<(), Error>;
+
     /// Reads a recipe.
     ///
     /// # Errors
     /// When it is not TOML, a key is unknown (the nearest one is named) or a value cannot work; with the line.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
+    fn from_toml(text: &str) -> Result<Self, Error> {
         let recipe: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             Error::Field { field: format!("line {line}"), reason: explain(error.message()) }
         })?;
-        recipe.validate()?;
+        recipe.check()?;
         Ok(recipe)
     }
 
     /// The whole recipe, as [`from_toml`](Self::from_toml) reads it.
-    pub fn to_toml(&self) -> String {
+    fn to_toml(&self) -> String {
         toml::to_string(self).expect("a recipe is plain data")
     }
 
@@ -120,7 +126,7 @@ impl Recipe {
     ///
     /// # Errors
     /// When there is no such key or the value does not fit.
-    pub fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
+    fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
         let field = || key.to_string();
         // numbers, lists and booleans as TOML has them; anything else is a word
         let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
@@ -139,8 +145,37 @@ impl Recipe {
         let changed: Self = table
             .try_into()
             .map_err(|error: toml::de::Error| Error::Field { field: field(), reason: explain(error.message()) })?;
-        changed.validate()?;
+        changed.check()?;
         Ok(changed)
+    }
+}
+
+impl Written for Recipe {
+    fn check(&self) -> Result<(), Error> {
+        self.validate()
+    }
+}
+
+impl Recipe {
+    /// Reads a recipe.
+    ///
+    /// # Errors
+    /// When it is not TOML, a key is unknown (the nearest one is named) or a value cannot work; with the line.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        Written::from_toml(text)
+    }
+
+    /// The whole recipe, as [`from_toml`](Self::from_toml) reads it.
+    pub fn to_toml(&self) -> String {
+        Written::to_toml(self)
+    }
+
+    /// The same with one key changed, such as `optimiser.rate=1e-4`.
+    ///
+    /// # Errors
+    /// When there is no such key or the value does not fit.
+    pub fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
+        Written::with(self, key, value)
     }
 
     /// # Errors

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, Progress, RealDisk};
-use super::{Engine, Folder, Ranks, Recipe, together};
+use super::engine::{Pictures, Task};
+use super::{Engine, Folder, Ranks, Recipe, Schedule, average, together};
 use crate::data::{Batch, Dataset, Loader, Order, Part, Preparation, Preprocess, dataset};
 use crate::evaluate::{EpochRecord, Evaluation, History, Record, StepRecord};
 use crate::models::{Model, ModelConfig};
@@ -40,6 +41,11 @@ pub enum Event<'a> {
         record: &'a EpochRecord,
         best: bool,
     },
+    /// The mean of the last epochs was tested.
+    Averaged {
+        measured: Measured,
+        best: bool,
+    },
     Saved {
         step: usize,
     },
@@ -55,6 +61,104 @@ pub enum Outcome {
     Stopped {
         step: usize,
     },
+}
+
+/// How long a run is, and how fast it learns when.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub epochs: usize,
+    /// Steps of an epoch.
+    pub steps: usize,
+    /// Epochs without a better test after which it ends; 0 is never.
+    pub patience: usize,
+    /// Steps between two checkpoints; 0 is none.
+    pub save_every: usize,
+    /// Last epochs whose parameters are averaged at the end; 0 is none.
+    pub average: usize,
+    pub schedule: Schedule,
+    /// The rate at its peak.
+    pub rate: f64,
+}
+
+/// How a model did in a test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    pub loss: f64,
+    /// Share of right first answers.
+    pub top1: f64,
+    pub top5: f64,
+    /// Of translations, when they were made.
+    pub bleu: Option<f64>,
+}
+
+/// The parts of a batch, one step's worth at a time.
+pub type Steps<'a, B> = Box<dyn Iterator<Item = Result<Vec<B>, Error>> + 'a>;
+
+/// What is particular about learning from pictures or from sentences.
+pub trait Course {
+    type Task: Task;
+
+    fn pace(&self) -> Pace;
+
+    /// The batches of an epoch, from one of its steps on.
+    fn steps(&self, epoch: usize, first: usize) -> Steps<'_, <Self::Task as Task>::Batch>;
+
+    /// How much a step learns from over all processes, for the speed.
+    fn amount(&self, parts: &[<Self::Task as Task>::Batch]) -> usize;
+
+    /// What the best weights have the most of.
+    fn merit(&self, measured: &Measured) -> f64 {
+        measured.top1
+    }
+
+    /// Tests a model after an epoch, counted from one; `watch` is told how many of how many are done.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    fn test(
+        &self,
+        epoch: usize,
+        model: &<Self::Task as Task>::Model,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<Measured, Error>;
+}
+
+/// Learning from pictures.
+struct Classes<'a> {
+    recipe: &'a Recipe,
+    device: &'a Device,
+    learning: Loader,
+    testing: Loader,
+    epoch_steps: usize,
+}
+
+impl Course for Classes<'_> {
+    type Task = Pictures;
+
+    fn pace(&self) -> Pace {
+        let Recipe { epochs, patience, save_every, schedule, ref optimiser, .. } = *self.recipe;
+        Pace { epochs, steps: self.epoch_steps, patience, save_every, average: 0, schedule, rate: optimiser.rate() }
+    }
+
+    fn steps(&self, epoch: usize, first: usize) -> Steps<'_, Batch> {
+        let accumulate = self.recipe.accumulate;
+        let mut batches = self.learning.epoch(epoch, first * accumulate);
+        Box::new(std::iter::from_fn(move || {
+            let parts: Result<Vec<Batch>, Error> = batches.by_ref().take(accumulate).collect();
+            Some(parts).filter(|parts| parts.as_ref().map_or(true, |parts| !parts.is_empty()))
+        }))
+    }
+
+    fn amount(&self, _: &[Batch]) -> usize {
+        self.recipe.batch
+    }
+
+    fn test(&self, _: usize, model: &Model, watch: &mut dyn FnMut(usize, usize)) -> Result<Measured, Error> {
+        let of = self.testing.dataset.len();
+        let evaluation = test(model, &self.testing, self.device, &mut |done| watch(done, of))?;
+        let accuracy = &evaluation.accuracy;
+        Ok(Measured { loss: accuracy.loss(), top1: accuracy.top1(), top5: accuracy.top5(), bleu: None })
+    }
 }
 
 /// What a run needs beside its recipe.
@@ -184,7 +288,7 @@ pub fn train(
         return Err(Error::config("batch", reason));
     }
     // only the first process reads and writes it
-    let mut folder = if ranks.rank() == 0 { Some(Folder::open(path, recipe)?) } else { None };
+    let folder = if ranks.rank() == 0 { Some(Folder::open(path, recipe)?) } else { None };
     if let Some(folder) = &folder {
         folder.describe(&parts.config, &parts.preprocess, parts.train.classes())?;
     }
@@ -200,22 +304,34 @@ pub fn train(
         None => (Progress::default(), None),
     };
     together::begin(&mut engine, &mut progress, ranks)?;
+    let testing = parts.testing(recipe);
+    let course = Classes { recipe, device, learning, testing, epoch_steps };
+    run(course, engine, Start { folder, progress, note }, ranks, watch)
+}
+
+/// Where a run is.
+pub(super) struct Start {
+    /// Of the first process alone.
+    pub folder: Option<Folder>,
+    pub progress: Progress,
+    /// Why it is not at its newest checkpoint, when it is not.
+    pub note: Option<String>,
+}
+
+/// Trains from wherever a run is to its end.
+pub(super) fn run<C: Course>(
+    course: C,
+    engine: Engine<C::Task>,
+    start: Start,
+    ranks: &dyn Ranks,
+    watch: &mut dyn FnMut(Event) -> bool,
+) -> Result<Outcome, Error> {
+    let Start { mut folder, mut progress, note } = start;
     let history = folder.as_mut().map(|folder| folder.rewind(progress.step)).transpose()?.unwrap_or_default();
-    let mut run = Run {
-        recipe,
-        device,
-        ranks,
-        testing: parts.testing(recipe),
-        learning,
-        epoch_steps,
-        engine,
-        folder,
-        history,
-        saved: Instant::now(),
-    };
-    let steps = epoch_steps * recipe.epochs;
-    let learning = run.engine.learning();
-    watch(Event::Begin { step: progress.step, steps, epoch_steps, learning, note: note.as_deref() });
+    let pace = course.pace();
+    let (steps, learning) = (pace.steps * pace.epochs, engine.learning());
+    let mut run = Run { course, pace, ranks, engine, folder, history, saved: Instant::now() };
+    watch(Event::Begin { step: progress.step, steps, epoch_steps: pace.steps, learning, note: note.as_deref() });
     if progress.finished {
         return Ok(Outcome::Finished);
     }
@@ -228,38 +344,34 @@ pub fn train(
 }
 
 /// What an epoch needs.
-struct Run<'a> {
-    recipe: &'a Recipe,
-    device: &'a Device,
+struct Run<'a, C: Course> {
+    course: C,
+    pace: Pace,
     ranks: &'a dyn Ranks,
-    learning: Loader,
-    testing: Loader,
-    epoch_steps: usize,
-    engine: Engine,
+    engine: Engine<C::Task>,
     folder: Option<Folder>,
     history: History,
     saved: Instant,
 }
 
-impl Run<'_> {
+impl<C: Course> Run<'_, C> {
     /// The rest of an epoch and its test; an outcome when the run ends with it.
     fn epoch(
         &mut self,
         progress: &mut Progress,
         watch: &mut dyn FnMut(Event) -> bool,
     ) -> Result<Option<Outcome>, Error> {
-        let Recipe { epochs, accumulate, patience, save_every, .. } = *self.recipe;
-        let epoch = progress.step / self.epoch_steps;
+        let Pace { epochs, steps, patience, save_every, .. } = self.pace;
+        let epoch = progress.step / steps;
         let begin = Instant::now();
-        let first = progress.step % self.epoch_steps;
-        let mut batches = self.learning.epoch(epoch, first * accumulate);
+        let mut batches = self.course.steps(epoch, progress.step % steps);
         let (mut stop, mut stopped) = (false, false);
-        while progress.step < (epoch + 1) * self.epoch_steps {
+        while progress.step < (epoch + 1) * steps {
             let start = Instant::now();
-            let parts: Vec<Batch> = batches.by_ref().take(accumulate).collect::<Result<_, _>>()?;
-            let rate = self.recipe.schedule.rate(self.recipe.optimiser.rate(), progress.step, self.epoch_steps, epochs);
+            let parts = batches.next().expect("as many steps as the pace says")?;
+            let rate = self.pace.schedule.rate(self.pace.rate, progress.step, steps, epochs);
             let done = self.engine.step(progress.step, rate, &parts, stop, self.ranks);
-            let done = done.map_err(|error| self.explain(error, progress))?;
+            let done = done.map_err(|error| explain(self.folder.as_ref(), error, progress))?;
             progress.step += 1;
             let record = StepRecord {
                 step: progress.step,
@@ -267,18 +379,19 @@ impl Run<'_> {
                 loss: done.loss,
                 rate,
                 gradient_norm: done.gradient_norm,
-                pictures_per_second: self.recipe.batch as f64 / start.elapsed().as_secs_f64(),
+                pictures_per_second: self.course.amount(&parts) as f64 / start.elapsed().as_secs_f64(),
             };
-            self.record(Record::Step(record.clone()))?;
+            record_in(self.folder.as_mut(), &mut self.history, Record::Step(record.clone()))?;
             stop = !watch(Event::Step(&record));
             // alone, a stop is at once; together, all hear of it with the next step and end with the same one
             let all_stop = done.stop || (stop && self.ranks.count() == 1);
-            let last = progress.step == (epoch + 1) * self.epoch_steps;
+            let last = progress.step == (epoch + 1) * steps;
             let due = (save_every > 0 && progress.step.is_multiple_of(save_every)) || self.saved.elapsed() > LONGEST;
             stopped = all_stop;
             // the last step of an epoch is saved with the test that belongs to it
             if (all_stop || due) && !last {
-                self.save(*progress, watch)?;
+                save(self.folder.as_ref(), &self.engine, *progress, watch)?;
+                self.saved = Instant::now();
             }
             if all_stop && !last {
                 return Ok(Some(Outcome::Stopped { step: progress.step }));
@@ -301,8 +414,15 @@ impl Run<'_> {
             if progress.finished {
                 weights::write_tensors(&folder.path().join("last.safetensors"), &weights)?;
             }
+            if self.pace.average > 0 {
+                average::keep(folder, epoch + 1, self.pace.average, &weights)?;
+            }
         }
-        self.save(*progress, watch)?;
+        if progress.finished && self.pace.average > 0 {
+            self.average(epoch + 1, progress, watch)?;
+        }
+        save(self.folder.as_ref(), &self.engine, *progress, watch)?;
+        self.saved = Instant::now();
         let end = if epoch + 1 == epochs { Outcome::Finished } else { Outcome::Patience };
         let stopped = stopped.then_some(Outcome::Stopped { step: progress.step });
         Ok(progress.finished.then_some(end).or(stopped))
@@ -319,67 +439,95 @@ impl Run<'_> {
         if self.folder.is_none() {
             return Ok(false);
         }
-        let of = self.testing.dataset.len();
-        let evaluation = test(&self.engine.model(), &self.testing, self.device, &mut |done| {
+        let measured = self.course.test(epoch + 1, &self.engine.model(), &mut |done, of| {
             watch(Event::Testing { done, of });
         })?;
         let losses = self.history.steps.iter().filter(|record| record.epoch == epoch + 1);
         // a loss is an f32, whatever a reader made of its digits
         let (sum, count) =
             losses.fold((0.0, 0), |(sum, count), record| (sum + f64::from(record.loss as f32), count + 1));
-        let accuracy = &evaluation.accuracy;
         let record = EpochRecord {
             epoch: epoch + 1,
             step: progress.step,
             train_loss: sum / f64::from(count),
-            test_loss: accuracy.loss(),
-            top1: accuracy.top1(),
-            top5: accuracy.top5(),
+            test_loss: measured.loss,
+            top1: measured.top1,
+            top5: measured.top5,
+            bleu: measured.bleu,
             seconds: begin.elapsed().as_secs_f64(),
         };
-        let best = progress.best.is_none_or(|best| record.top1 > f64::from_bits(best));
+        let merit = self.course.merit(&measured);
+        let best = progress.best.is_none_or(|best| merit > f64::from_bits(best));
         if best {
-            (progress.best, progress.best_epoch) = (Some(record.top1.to_bits()), epoch + 1);
+            (progress.best, progress.best_epoch) = (Some(merit.to_bits()), epoch + 1);
         }
-        self.record(Record::Epoch(record.clone()))?;
+        record_in(self.folder.as_mut(), &mut self.history, Record::Epoch(record.clone()))?;
         watch(Event::Epoch { record: &record, best });
         Ok(best)
     }
 
-    fn record(&mut self, record: Record) -> Result<(), Error> {
-        if let Some(folder) = &mut self.folder {
-            folder.record(&record)?;
+    /// Tests the mean of the last epochs, and keeps it when it is the best.
+    fn average(
+        &mut self,
+        epoch: usize,
+        progress: &mut Progress,
+        watch: &mut dyn FnMut(Event) -> bool,
+    ) -> Result<(), Error> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let mean = average::mean(folder)?;
+        let model = weights::fill(self.engine.model(), &mean)?;
+        let measured = self.course.test(epoch, &model, &mut |done, of| {
+            watch(Event::Testing { done, of });
+        })?;
+        weights::write_tensors(&folder.path().join("average.safetensors"), &mean)?;
+        let merit = self.course.merit(&measured);
+        let best = progress.best.is_none_or(|best| merit > f64::from_bits(best));
+        if best {
+            (progress.best, progress.best_epoch) = (Some(merit.to_bits()), epoch);
+            weights::write_tensors(&folder.path().join("best.safetensors"), &mean)?;
         }
-        match record {
-            Record::Step(record) => self.history.steps.push(record),
-            Record::Epoch(record) => self.history.epochs.push(record),
-        }
+        watch(Event::Averaged { measured, best });
         Ok(())
     }
+}
 
-    fn save(&mut self, progress: Progress, watch: &mut dyn FnMut(Event) -> bool) -> Result<(), Error> {
-        if let Some(folder) = &self.folder {
-            checkpoint::save(&folder.checkpoint(), &self.engine.tensors(), progress, &mut RealDisk)?;
-            watch(Event::Saved { step: progress.step });
-        }
-        self.saved = Instant::now();
-        Ok(())
+fn record_in(folder: Option<&mut Folder>, history: &mut History, record: Record) -> Result<(), Error> {
+    if let Some(folder) = folder {
+        folder.record(&record)?;
     }
+    match record {
+        Record::Step(record) => history.steps.push(record),
+        Record::Epoch(record) => history.epochs.push(record),
+    }
+    Ok(())
+}
 
-    /// A loss that is not finite, with the way back.
-    fn explain(&self, error: Error, progress: &Progress) -> Error {
-        match error {
-            Error::Diverged { step, rate, loss, gradient_norm, .. } => {
-                let folder = self.folder.as_ref().map(Folder::checkpoint);
-                let saved = folder.and_then(|folder| Some((checkpoint::progress(&folder).ok()?, folder)));
-                let saved = saved.map_or("no checkpoint was made yet".into(), |(saved, folder)| {
-                    format!("the last good checkpoint is step {} in {}", saved.step, folder.display())
-                });
-                debug_assert_eq!(step, progress.step);
-                Error::Diverged { step: step + 1, rate, loss, gradient_norm, saved }
-            }
-            other => other,
+fn save<T: Task>(
+    folder: Option<&Folder>,
+    engine: &Engine<T>,
+    progress: Progress,
+    watch: &mut dyn FnMut(Event) -> bool,
+) -> Result<(), Error> {
+    if let Some(folder) = folder {
+        checkpoint::save(&folder.checkpoint(), &engine.tensors(), progress, &mut RealDisk)?;
+        watch(Event::Saved { step: progress.step });
+    }
+    Ok(())
+}
+
+/// A loss that is not finite, with the way back.
+fn explain(folder: Option<&Folder>, error: Error, progress: &Progress) -> Error {
+    match error {
+        Error::Diverged { step, rate, loss, gradient_norm, .. } => {
+            let folder = folder.map(Folder::checkpoint);
+            let saved = folder.and_then(|folder| Some((checkpoint::progress(&folder).ok()?, folder)));
+            let saved = saved.map_or("no checkpoint was made yet".into(), |(saved, folder)| {
+                format!("the last good checkpoint is step {} in {}", saved.step, folder.display())
+            });
+            debug_assert_eq!(step, progress.step);
+            Error::Diverged { step: step + 1, rate, loss, gradient_norm, saved }
         }
+        other => other,
     }
 }
 

@@ -26,6 +26,10 @@ pub enum Upstream {
     San,
     /// Google's vision transformers.
     Jax,
+    /// `torch.nn.Transformer`.
+    Pytorch,
+    /// facebookresearch/fairseq.
+    Fairseq,
     Regard,
 }
 
@@ -137,6 +141,50 @@ const SAN: Table = &[
     ("bn{s}.*", "stages.{s}.bn.*"),
 ];
 
+/// What stands around the layers has our names when it has fairseq's.
+const PYTORCH: Table = &[
+    ("encoder.layers.{i}.self_attn.in_proj_weight", "encoder.layers.{i}.self_attn.in_proj.weight"),
+    ("encoder.layers.{i}.self_attn.in_proj_bias", "encoder.layers.{i}.self_attn.in_proj.bias"),
+    ("decoder.layers.{i}.self_attn.in_proj_weight", "decoder.layers.{i}.self_attn.in_proj.weight"),
+    ("decoder.layers.{i}.self_attn.in_proj_bias", "decoder.layers.{i}.self_attn.in_proj.bias"),
+    ("decoder.layers.{i}.multihead_attn.in_proj_weight", "decoder.layers.{i}.multihead_attn.in_proj.weight"),
+    ("decoder.layers.{i}.multihead_attn.in_proj_bias", "decoder.layers.{i}.multihead_attn.in_proj.bias"),
+];
+
+const FAIRSEQ: Table = &[
+    ("encoder.version", ""),
+    ("decoder.version", ""),
+    ("encoder.embed_positions._float_tensor", ""),
+    ("decoder.embed_positions._float_tensor", ""),
+    ("encoder.layers.{i}.self_attn.q_proj.*", "encoder.layers.{i}.self_attn.in_proj.*/0"),
+    ("encoder.layers.{i}.self_attn.k_proj.*", "encoder.layers.{i}.self_attn.in_proj.*/1"),
+    ("encoder.layers.{i}.self_attn.v_proj.*", "encoder.layers.{i}.self_attn.in_proj.*/2"),
+    ("encoder.layers.{i}.self_attn_layer_norm.*", "encoder.layers.{i}.norm1.*"),
+    ("encoder.layers.{i}.fc1.*", "encoder.layers.{i}.linear1.*"),
+    ("encoder.layers.{i}.fc2.*", "encoder.layers.{i}.linear2.*"),
+    ("encoder.layers.{i}.final_layer_norm.*", "encoder.layers.{i}.norm2.*"),
+    ("encoder.layer_norm.*", "encoder.norm.*"),
+    ("decoder.layers.{i}.self_attn.q_proj.*", "decoder.layers.{i}.self_attn.in_proj.*/0"),
+    ("decoder.layers.{i}.self_attn.k_proj.*", "decoder.layers.{i}.self_attn.in_proj.*/1"),
+    ("decoder.layers.{i}.self_attn.v_proj.*", "decoder.layers.{i}.self_attn.in_proj.*/2"),
+    ("decoder.layers.{i}.self_attn_layer_norm.*", "decoder.layers.{i}.norm1.*"),
+    ("decoder.layers.{i}.encoder_attn.q_proj.*", "decoder.layers.{i}.multihead_attn.in_proj.*/0"),
+    ("decoder.layers.{i}.encoder_attn.k_proj.*", "decoder.layers.{i}.multihead_attn.in_proj.*/1"),
+    ("decoder.layers.{i}.encoder_attn.v_proj.*", "decoder.layers.{i}.multihead_attn.in_proj.*/2"),
+    ("decoder.layers.{i}.encoder_attn.out_proj.*", "decoder.layers.{i}.multihead_attn.out_proj.*"),
+    ("decoder.layers.{i}.encoder_attn_layer_norm.*", "decoder.layers.{i}.norm2.*"),
+    ("decoder.layers.{i}.fc1.*", "decoder.layers.{i}.linear1.*"),
+    ("decoder.layers.{i}.fc2.*", "decoder.layers.{i}.linear2.*"),
+    ("decoder.layers.{i}.final_layer_norm.*", "decoder.layers.{i}.norm3.*"),
+    ("decoder.layer_norm.*", "decoder.norm.*"),
+];
+
+/// A fairseq checkpoint repeats a table that is tied; a model of ours has it once.
+const FAIRSEQ_TIED: [(&str, &str); 2] = [
+    ("decoder.output_projection.weight", "decoder.embed_tokens.weight"),
+    ("decoder.embed_tokens.weight", "encoder.embed_tokens.weight"),
+];
+
 /// Names that give an upstream away, the most telling first.
 const SIGNS: &[(&str, Upstream)] = &[
     ("Transformer/", Upstream::Jax),
@@ -146,6 +194,8 @@ const SIGNS: &[(&str, Upstream)] = &[
     ("layers.0.attention.q_proj.", Upstream::HuggingFaceV5),
     ("embeddings.patch_embeddings.projection.", Upstream::HuggingFace),
     ("encoder.layers.encoder_layer_", Upstream::Torchvision),
+    ("encoder.layers.0.self_attn.k_proj.", Upstream::Fairseq),
+    ("encoder.layers.0.self_attn.in_proj_weight", Upstream::Pytorch),
     ("trunk_output.block", Upstream::Torchvision),
     ("blocks.0.gamma_1", Upstream::Facebook),
     (".f.a_bn.", Upstream::Facebook),
@@ -175,6 +225,15 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
         Upstream::Torchvision => TORCHVISION.to_vec(),
         Upstream::Facebook => FACEBOOK.to_vec(),
         Upstream::San => SAN.to_vec(),
+        Upstream::Pytorch => PYTORCH.to_vec(),
+        Upstream::Fairseq => {
+            for (copy, original) in FAIRSEQ_TIED {
+                if tensors.contains_key(copy) && tensors.get(copy) == tensors.get(original) {
+                    tensors.remove(copy);
+                }
+            }
+            FAIRSEQ.to_vec()
+        }
         Upstream::Jax => {
             tensors = jax::arranged(tensors, &mut problems);
             jax::TABLE.iter().map(|&(there, here, _)| (there, here)).collect()

@@ -18,6 +18,7 @@ fn report() -> RunReport {
         test_loss: 1.2,
         top1,
         top5: 0.95,
+        bleu: None,
         seconds: 45.0,
     };
     let mut evaluation = Evaluation::default();

@@ -1,0 +1,164 @@
+//! `regard translate`: sentences in, sentences out.
+
+use burn::tensor::Device;
+use regard::report::{AttentionKind, AttentionLayer, AttentionReport, Figure as _};
+use regard::translate::{Bundle, Search, Translation};
+use serde::Serialize;
+use std::io::{Read as _, Write, stdin};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::files::check_folder;
+
+/// Translate sentences with a trained model
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to translate; lines of the standard input when there is none
+    #[arg(value_name = "TEXT")]
+    texts: Vec<String>,
+
+    /// The folder of a training run, with its model, its tokenizer and its best weights
+    #[arg(long, value_name = "DIR")]
+    run: PathBuf,
+
+    /// Beginnings of a sentence that are kept side by side; 1 takes the likeliest token each time
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    beam: usize,
+
+    /// Print so many translations of each sentence, the best first, with their scores
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    n_best: usize,
+
+    /// How much longer sentences are favoured, 0 is not at all
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.6)]
+    length_penalty: f64,
+
+    /// Write where the model looked while it translated one sentence: a page (.html), data (.json) or the alignment (.svg)
+    #[arg(long, value_name = "FILE")]
+    attention: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    source: &'a str,
+    translations: &'a [Translation],
+}
+
+pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(path) = &args.attention {
+        Format::of(path)?;
+        check_folder(path)?;
+    }
+    if args.n_best == 0 || args.n_best > args.beam {
+        return Err(Failure::input(
+            format!("the {} best of a beam of {}", args.n_best, args.beam),
+            "`--n-best` is at least 1 and at most `--beam`",
+        ));
+    }
+    let bundle = open(&args.run, device)?;
+    let texts = if args.texts.is_empty() { lines()? } else { args.texts.clone() };
+    let search = Search { beam: args.beam, penalty: args.length_penalty, ..bundle.search() };
+    let mut found = bundle.translate(&texts, &search, device, &mut |_| {}).map_err(sentence_failure)?;
+    found.iter_mut().for_each(|all| all.truncate(args.n_best));
+    if let Some(path) = &args.attention {
+        let [text] = &texts[..] else {
+            return Err(Failure::input(
+                format!("attention of {} sentences in one file", texts.len()),
+                "give one sentence to `--attention`",
+            ));
+        };
+        write_attention(&bundle, text, &found[0][0], path)?;
+    }
+    if args.json {
+        let lines: Vec<Line> =
+            texts.iter().zip(&found).map(|(source, translations)| Line { source, translations }).collect();
+        return crate::models::print_json(&lines, out);
+    }
+    for all in &found {
+        for translation in all {
+            if args.n_best > 1 {
+                writeln!(out, "{:.4}\t{}", translation.score, translation.text)?;
+            } else {
+                writeln!(out, "{}", translation.text)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The model of a run.
+pub fn open(folder: &Path, device: &Device) -> Result<Bundle, Failure> {
+    Bundle::open(folder, device)
+        .map_err(|error| Failure::input(error, "`--run` takes the folder that `regard train` of a translation wrote"))
+}
+
+fn sentence_failure(error: regard::Error) -> Failure {
+    match &error {
+        regard::Error::Config { .. } => Failure::input(error, "`--beam` is from 1 to 256"),
+        _ => Failure::input(error, "a sentence is a line of the standard input, or an argument"),
+    }
+}
+
+fn lines() -> Result<Vec<String>, Failure> {
+    let mut bytes = Vec::new();
+    stdin().read_to_end(&mut bytes)?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.split(|byte| *byte == b'\n').count();
+        Failure::input(format!("line {line} is not UTF-8"), "`iconv -t UTF-8` converts text")
+    })?;
+    Ok(text.lines().map(String::from).collect())
+}
+
+enum Format {
+    Page,
+    Data,
+    Alignment,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        match ending.as_str() {
+            "html" => Ok(Self::Page),
+            "json" => Ok(Self::Data),
+            "svg" => Ok(Self::Alignment),
+            _ => Err(Failure::input(
+                format!("unknown format: `{}`", path.display()),
+                "end the name with .html, .json or .svg",
+            )),
+        }
+    }
+}
+
+fn write_attention(bundle: &Bundle, text: &str, translation: &Translation, path: &Path) -> Result<(), Failure> {
+    let attended = bundle.attend(text, translation).map_err(sentence_failure)?;
+    let mut layers = Vec::new();
+    for name in attended.trace.names() {
+        let weights = attended.trace.get::<4>(name)?;
+        let [_, _, queries, keys] = weights.dims();
+        let values: Vec<f32> = weights.into_data().iter::<f32>().collect();
+        let heads = values.chunks(queries * keys).map(|head| head.chunks(keys).map(<[f32]>::to_vec).collect());
+        let name = name.trim_end_matches(".weights").to_string();
+        layers.push(AttentionLayer { kind: AttentionKind::of(&name), name, heads: heads.collect() });
+    }
+    let report = AttentionReport {
+        text: text.into(),
+        translation: translation.text.clone(),
+        source: attended.source,
+        target: attended.target,
+        layers,
+    };
+    let text = match Format::of(path)? {
+        Format::Page => report.html(),
+        Format::Data => report.json(),
+        Format::Alignment => report.alignment().svg(),
+    };
+    regard::file::replace(path, text.as_bytes()).map_err(|error| {
+        Failure::ours(format!("cannot write `{}`: {error}", path.display()), "is the folder writable?")
+    })
+}

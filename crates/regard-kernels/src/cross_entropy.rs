@@ -1,0 +1,151 @@
+//! Cross-entropy of rows of logits against one class a row, without ever forming their softmax.
+
+use rayon::prelude::*;
+
+use crate::elementwise::{filled, piece, rows_per_task};
+use crate::math::exp;
+use crate::simd::{Vector, kernel};
+use crate::softmax::largest;
+
+/// A row with this target counts nothing.
+pub const NOBODY: u32 = u32::MAX;
+
+/// One target for each row of `classes` logits.
+#[derive(Clone, Debug)]
+pub struct CrossEntropy {
+    pub classes: usize,
+    pub targets: Vec<u32>,
+    /// Probability that is taken from the target and given to all classes alike.
+    pub smoothing: f32,
+}
+
+impl CrossEntropy {
+    /// The sum of the losses of all rows, and the logarithm of each row's sum.
+    #[must_use]
+    pub fn forward(&self, logits: &[f32]) -> (f32, Vec<f32>) {
+        self.check(logits);
+        let rows: Vec<[f32; 2]> = logits
+            .par_chunks(self.classes)
+            .zip(&self.targets)
+            .with_min_len(rows_per_task(self.classes))
+            .map(|(row, &target)| match target {
+                NOBODY => [0.0, 0.0],
+                target => {
+                    let [sum, total] = sums(row);
+                    let even = self.smoothing / self.classes as f32;
+                    [sum - (1.0 - self.smoothing) * row[target as usize] - even * total, sum]
+                }
+            })
+            .collect();
+        let loss = rows.iter().map(|[loss, _]| f64::from(*loss)).sum::<f64>();
+        (loss as f32, rows.iter().map(|[_, sum]| *sum).collect())
+    }
+
+    /// The gradient of the logits, for a gradient of the loss.
+    #[must_use]
+    pub fn backward(&self, logits: &[f32], sums: &[f32], grad: f32) -> Vec<f32> {
+        self.check(logits);
+        let rows = rows_per_task(self.classes);
+        let even = self.smoothing / self.classes as f32;
+        filled(logits.len(), rows * self.classes, |index, out| {
+            let logits = piece(logits, index, rows * self.classes);
+            for (row, (out, logits)) in
+                out.chunks_exact_mut(self.classes).zip(logits.chunks_exact(self.classes)).enumerate()
+            {
+                let target = self.targets[index * rows + row];
+                if target != NOBODY {
+                    slopes(logits, sums[index * rows + row], even, grad, out);
+                    out[target as usize] -= (1.0 - self.smoothing) * grad;
+                }
+            }
+        })
+    }
+
+    fn check(&self, logits: &[f32]) {
+        assert_eq!(logits.len(), self.targets.len() * self.classes, "cross_entropy: one target for each row");
+        let known = |target: &u32| *target == NOBODY || (*target as usize) < self.classes;
+        assert!(self.targets.iter().all(known), "cross_entropy: a target is not among {} classes", self.classes);
+    }
+}
+
+kernel!(
+    /// The logarithm of the sum of exponentials, and the sum itself.
+    fn sums(row: &[f32]) -> [f32; 2] = sums_body
+);
+#[inline(always)]
+fn sums_body<V: Vector>(row: &[f32]) -> [f32; 2] {
+    let largest = largest::<V>(row);
+    let (mut sum, mut total) = (V::zero(), V::zero());
+    let whole = row.len() - row.len() % V::LANES;
+    for i in (0..whole).step_by(V::LANES) {
+        let logits = V::get(row, i);
+        sum = sum.add(exp(logits.sub(V::splat(largest))));
+        total = total.add(logits);
+    }
+    let (mut sum, mut total) = (sum.sum(), total.sum());
+    for logit in &row[whole..] {
+        sum += (logit - largest).exp();
+        total += logit;
+    }
+    [largest + sum.ln(), total]
+}
+
+kernel!(fn slopes(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) = slopes_body);
+#[inline(always)]
+fn slopes_body<V: Vector>(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) {
+    for i in (0..logits.len()).step_by(V::LANES) {
+        let share = exp(V::get(logits, i).sub(V::splat(sum)));
+        share.sub(V::splat(even)).mul(V::splat(grad)).put(out, i);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{assert_differences, assert_same_on_threads, noise, wide};
+
+    const CLASSES: usize = 37;
+
+    fn case(smoothing: f32) -> CrossEntropy {
+        CrossEntropy { classes: CLASSES, targets: vec![3, NOBODY, 36, 0], smoothing }
+    }
+
+    /// By its definition.
+    fn definition(case: &CrossEntropy, logits: &[f64]) -> f64 {
+        let rows = logits.chunks(CLASSES).zip(&case.targets).filter(|(_, target)| **target != NOBODY);
+        rows.map(|(row, &target)| {
+            let sum = row.iter().map(|x| x.exp()).sum::<f64>().ln();
+            let wanted = |class: usize| {
+                let even = f64::from(case.smoothing) / CLASSES as f64;
+                even + if class == target as usize { 1.0 - f64::from(case.smoothing) } else { 0.0 }
+            };
+            row.iter().enumerate().map(|(class, x)| -wanted(class) * (x - sum)).sum::<f64>()
+        })
+        .sum()
+    }
+
+    #[test]
+    fn it_is_its_definition_and_so_is_its_gradient() {
+        for smoothing in [0.0, 0.1] {
+            let (case, logits) = (case(smoothing), noise(4 * CLASSES, 1));
+            let (loss, sums) = case.forward(&logits);
+            assert!((f64::from(loss) - definition(&case, &wide(&logits))).abs() < 1e-4);
+            let grad = case.backward(&logits, &sums, 0.5);
+            assert_differences(&[&logits], &[&grad], &[0.5], |moved| vec![definition(&case, &moved[0])]);
+            assert!(grad[CLASSES..2 * CLASSES].iter().all(|x| *x == 0.0), "nobody learns nothing");
+        }
+    }
+
+    #[test]
+    fn large_logits_and_any_number_of_threads_are_fine() {
+        let logits: Vec<f32> = noise(4 * CLASSES, 1).iter().map(|x| 1e4 * x).collect();
+        assert!(case(0.1).forward(&logits).0.is_finite());
+        assert_same_on_threads(|| vec![case(0.1).forward(&noise(4 * CLASSES, 1)).1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "cross_entropy: a target is not among 37 classes")]
+    fn a_target_that_is_no_class_is_refused() {
+        let _ = CrossEntropy { targets: vec![37], ..case(0.0) }.forward(&noise(CLASSES, 1));
+    }
+}

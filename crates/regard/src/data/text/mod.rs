@@ -1,0 +1,12 @@
+//! Sentences: tokens and their vocabulary, pairs of sentences in two languages, and batches of them.
+
+mod buckets;
+pub mod check;
+mod parallel;
+mod tokenizer;
+mod tokens;
+
+pub use buckets::Buckets;
+pub use parallel::{Languages, Pair, Referenced, TextPart, columns_of, read, with_references};
+pub use tokenizer::{FEWEST, Pieces, Tokenizer, clean, shortened};
+pub use tokens::Tokens;

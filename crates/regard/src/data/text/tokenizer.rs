@@ -1,0 +1,272 @@
+//! Text to tokens and back, by the `tokenizers` crate.
+//!
+//! Ours split at white space and punctuation, and write a space as `▁` before the word that follows it, so that text
+//! comes back as it was. A character that no token covers becomes the tokens of its bytes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::path::Path;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::BpeTrainer;
+use tokenizers::models::wordlevel::WordLevelTrainer;
+use tokenizers::{AddedToken, Tokenizer as Inner};
+
+use crate::Error;
+
+/// What words are cut into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pieces {
+    /// Frequent pairs of pieces become one: Sennrich et al. 2016, arXiv:1508.07909.
+    #[default]
+    Bpe,
+    /// Nothing: words that were not seen are unknown. For small demonstrations.
+    Words,
+}
+
+/// The names of special tokens: ours first, then what others call them.
+const UNKNOWN: &[&str] = &["<unk>", "[UNK]"];
+const BEGIN: &[&str] = &["<s>", "[CLS]", "<bos>", "<|startoftext|>", "<pad>"];
+const END: &[&str] = &["</s>", "[SEP]", "<eos>", "<|endoftext|>"];
+
+/// The fewest tokens: the special ones, the bytes, and some letters.
+pub const FEWEST: usize = 300;
+
+/// A vocabulary, and how text is cut into it.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    inner: Inner,
+    begin: u32,
+    end: u32,
+    unknown: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Learns a vocabulary of at most `size` tokens.
+    ///
+    /// # Errors
+    /// When the size is below [`FEWEST`].
+    pub fn train<S: AsRef<str> + Send>(
+        pieces: Pieces,
+        size: usize,
+        sentences: impl Iterator<Item = S> + Send,
+    ) -> Result<Self, Error> {
+        if size < FEWEST {
+            return Err(Error::config("vocabulary", format!("must be at least {FEWEST}, got {size}")));
+        }
+        let special: Vec<AddedToken> =
+            ["<pad>", "<unk>", "<s>", "</s>"].map(|token| AddedToken::from(token, true)).to_vec();
+        let mut trainer: TrainerWrapper = match pieces {
+            Pieces::Bpe => BpeTrainer::builder()
+                .vocab_size(size - 256)
+                .min_frequency(2)
+                .show_progress(false)
+                .special_tokens(special)
+                .build()
+                .into(),
+            Pieces::Words => WordLevelTrainer::builder()
+                .vocab_size(size)
+                .show_progress(false)
+                .special_tokens(special)
+                .build()
+                .map_err(|error| Error::config("vocabulary", error.to_string()))?
+                .into(),
+        };
+        let failed = |error: tokenizers::Error| Error::config("vocabulary", error.to_string());
+        let mut inner = Inner::from_bytes(template(pieces).to_string()).map_err(failed)?;
+        inner.train(&mut trainer, sentences.map(|sentence| clean(sentence.as_ref()))).map_err(failed)?;
+        let mut value: Value = serde_json::to_value(&inner).expect("a tokenizer is plain data");
+        if pieces == Pieces::Bpe {
+            with_bytes(&mut value["model"]);
+        }
+        Self::from_json(&value.to_string(), Path::new("tokenizer.json"))
+    }
+
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no tokenizer, or has no token to begin or to end with.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
+        Self::from_json(&text, path)
+    }
+
+    /// The same from its text; `path` is for errors.
+    ///
+    /// # Errors
+    /// When it is no tokenizer, or has no token to begin or to end with.
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, Error> {
+        let mut inner = Inner::from_bytes(text).map_err(|error| Error::file(path, format!("no tokenizer: {error}")))?;
+        // `</s>` that somebody types is text
+        inner.set_encode_special_tokens(true);
+        let find = |names: &[&str]| names.iter().find_map(|name| inner.token_to_id(name));
+        let needed = |what: &str, names: &[&str]| {
+            let reason = || Error::file(path, format!("no token to {what} with: none of {}", names.join(", ")));
+            find(names).ok_or_else(reason)
+        };
+        let (begin, end, unknown) = (needed("begin", BEGIN)?, needed("end", END)?, find(UNKNOWN));
+        Ok(Self { inner, begin, end, unknown })
+    }
+
+    /// What [`from_json`](Self::from_json) reads.
+    pub fn to_json(&self) -> String {
+        self.inner.to_string(false).expect("a tokenizer is plain data")
+    }
+
+    /// Number of tokens.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.get_vocab(true).values().max().map_or(0, |last| *last as usize + 1)
+    }
+
+    /// The token before the first.
+    pub const fn begin(&self) -> u32 {
+        self.begin
+    }
+
+    /// The token after the last.
+    pub const fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// The tokens of a sentence, without one to begin or to end.
+    ///
+    /// # Errors
+    /// When a foreign tokenizer cannot take the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let encoding = self.inner.encode_fast(clean(text), false);
+        let encoding = encoding.map_err(|error| Error::Field { field: shortened(text), reason: error.to_string() })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of tokens; special ones have none.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        self.inner.decode(tokens, true).unwrap_or_default().trim().to_string()
+    }
+
+    /// One token as it is shown.
+    pub fn token(&self, token: u32) -> String {
+        self.inner.id_to_token(token).unwrap_or_else(|| format!("<{token}>"))
+    }
+
+    /// Whether a token stands for what is not in the vocabulary.
+    pub fn is_unknown(&self, token: u32) -> bool {
+        self.unknown == Some(token)
+    }
+}
+
+/// Text on one line: white space and control characters are single spaces.
+pub fn clean(text: &str) -> String {
+    let blank = |c: char| c.is_whitespace() || c.is_control();
+    text.split(blank).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// The beginning of a text, for messages.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
+fn template(pieces: Pieces) -> Value {
+    let model = match pieces {
+        Pieces::Bpe => json!({
+            "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": {}, "merges": [],
+        }),
+        Pieces::Words => json!({ "type": "WordLevel", "vocab": {}, "unk_token": "<unk>" }),
+    };
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "post_processor": null,
+        "normalizer": { "type": "NFC" },
+        "pre_tokenizer": { "type": "Sequence", "pretokenizers": [
+            { "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true },
+            { "type": "Punctuation", "behavior": "Isolated" },
+        ]},
+        "decoder": { "type": "Sequence", "decoders": [
+            { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
+            { "type": "ByteFallback" },
+            { "type": "Fuse" },
+        ]},
+        "model": model,
+    })
+}
+
+/// Adds the tokens of the 256 bytes, for characters that were never seen.
+fn with_bytes(model: &mut Value) {
+    let vocabulary = model["vocab"].as_object_mut().expect("a BPE has a vocabulary");
+    let first = vocabulary.values().filter_map(Value::as_u64).max().map_or(0, |last| last + 1);
+    for byte in 0..256 {
+        vocabulary.insert(format!("<0x{byte:02X}>"), json!(first + byte));
+    }
+    model["byte_fallback"] = json!(true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[&str] = &[
+        "Io la sto mangiando.",
+        "L'animale non ha attraversato la strada perché era troppo stanco.",
+        "The animal didn't cross the street because it was too tired.",
+        "È disponibile un aggiornamento, più o meno.",
+        "I am eating it. I am eating an apple. She is eating, too.",
+    ];
+
+    fn trained(pieces: Pieces) -> Tokenizer {
+        Tokenizer::train(pieces, 400, TEXT.iter().chain(TEXT)).unwrap()
+    }
+
+    #[test]
+    fn text_comes_back_as_it_was() {
+        for pieces in [Pieces::Bpe, Pieces::Words] {
+            let tokenizer = trained(pieces);
+            for text in TEXT {
+                assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), *text);
+            }
+        }
+    }
+
+    #[test]
+    fn any_character_is_some_tokens_and_comes_back() {
+        let tokenizer = trained(Pieces::Bpe);
+        // accents in two code points are put together
+        for (text, back) in [("日本語 ☃ Ŵ", "日本語 ☃ Ŵ"), ("perche\u{301}", "perché"), ("👩‍👩‍👧 </s> <s>", "👩‍👩‍👧 </s> <s>")]
+        {
+            let tokens = tokenizer.encode(text).unwrap();
+            assert!(!tokens.iter().any(|token| tokenizer.is_unknown(*token) || *token == tokenizer.end()), "{text}");
+            assert_eq!(tokenizer.decode(&tokens), back);
+        }
+        let words = trained(Pieces::Words);
+        let tokens = words.encode("日本語 la").unwrap();
+        assert!(words.is_unknown(tokens[0]) && !words.is_unknown(tokens[1]));
+    }
+
+    #[test]
+    fn white_space_and_control_characters_are_single_spaces() {
+        let tokenizer = trained(Pieces::Bpe);
+        assert_eq!(tokenizer.encode(" Io\tla\u{7}\u{0}sto\r\n ").unwrap(), tokenizer.encode("Io la sto").unwrap());
+        assert!(tokenizer.encode(" \u{1b} \n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn it_is_the_same_for_the_same_text_and_can_be_written_and_read() {
+        let tokenizer = trained(Pieces::Bpe);
+        assert_eq!(tokenizer.to_json(), trained(Pieces::Bpe).to_json());
+        let read = Tokenizer::from_json(&tokenizer.to_json(), Path::new("here")).unwrap();
+        assert_eq!(read.encode(TEXT[0]).unwrap(), tokenizer.encode(TEXT[0]).unwrap());
+        assert!(tokenizer.vocabulary() <= 400 && tokenizer.vocabulary() > 300, "{}", tokenizer.vocabulary());
+    }
+
+    #[test]
+    fn what_is_no_tokenizer_is_told_with_its_file() {
+        let told = |text: &str| Tokenizer::from_json(text, Path::new("some.json")).unwrap_err().to_string();
+        let whole = trained(Pieces::Bpe).to_json();
+        assert!(told(&whole[..whole.len() / 2]).starts_with("some.json: no tokenizer"));
+        assert!(told("{}").starts_with("some.json: no tokenizer"));
+        assert!(told(&whole.replace("</s>", "<stop>")).contains("no token to end with"));
+        assert!(Tokenizer::train(Pieces::Bpe, 10, TEXT.iter()).unwrap_err().to_string().contains("`vocabulary`"));
+    }
+}

@@ -1,0 +1,243 @@
+//! The layers of the Transformer: attention, then a small network for each token, around both a shortcut and a norm.
+//! Vaswani et al. 2017, arXiv:1706.03762.
+//!
+//! Fields have the names of `torch.nn.TransformerEncoderLayer` and `TransformerDecoderLayer`. Dropout is where the paper
+//! has it, at the end of every branch; PyTorch has it on the weights and inside of the network as well.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor, activation};
+use serde::{Deserialize, Serialize};
+
+use super::multi_head::{Cache, Memory, MultiHeadAttention};
+use super::tokens::{Embedding, Position, Positions};
+use super::{LayerNorm, Linear, check_size};
+use crate::attention::DotProduct;
+use crate::data::Tokens;
+use crate::{Error, Pass};
+
+/// Where norms stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NormPlace {
+    /// `Norm(x + Branch(x))`, as in the paper.
+    #[default]
+    Post,
+    /// `x + Branch(Norm(x))`, with a norm after the last layer.
+    Pre,
+}
+
+/// One layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransformerLayerConfig {
+    /// Width of a token.
+    pub dim: usize,
+    pub heads: usize,
+    /// Width of the network for each token.
+    pub inner: usize,
+    pub norm: NormPlace,
+    /// Share of numbers left out in training.
+    pub dropout: f64,
+    /// Added to the variance in norms: 1e-5 in PyTorch.
+    pub epsilon: f64,
+}
+
+impl TransformerLayerConfig {
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_size("dim", self.dim)?;
+        check_size("heads", self.heads)?;
+        check_size("inner", self.inner)?;
+        if !self.dim.is_multiple_of(self.heads) {
+            return Err(Error::config("heads", format!("{} do not divide dim {}", self.heads, self.dim)));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(Error::config("dropout", format!("must be at least 0 and below 1, got {}", self.dropout)));
+        }
+        if !(self.epsilon > 0.0 && self.epsilon < 1.0) {
+            return Err(Error::config("epsilon", format!("must be between 0 and 1, got {}", self.epsilon)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn norm(&self, device: &Device) -> LayerNorm {
+        LayerNorm::new(self.dim, self.epsilon, device)
+    }
+
+    pub(crate) fn encoder(&self, device: &Device) -> TransformerEncoderLayer {
+        TransformerEncoderLayer {
+            self_attn: MultiHeadAttention::new(self.dim, self.heads, device),
+            linear1: Linear::xavier(self.dim, self.inner, device),
+            linear2: Linear::xavier(self.inner, self.dim, device),
+            norm1: self.norm(device),
+            norm2: self.norm(device),
+            residual: Residual { place: self.norm, dropout: self.dropout },
+        }
+    }
+
+    pub(crate) fn decoder(&self, device: &Device) -> TransformerDecoderLayer {
+        TransformerDecoderLayer {
+            self_attn: MultiHeadAttention::new(self.dim, self.heads, device),
+            multihead_attn: MultiHeadAttention::new(self.dim, self.heads, device),
+            linear1: Linear::xavier(self.dim, self.inner, device),
+            linear2: Linear::xavier(self.inner, self.dim, device),
+            norm1: self.norm(device),
+            norm2: self.norm(device),
+            norm3: self.norm(device),
+            residual: Residual { place: self.norm, dropout: self.dropout },
+        }
+    }
+}
+
+/// A shortcut around a branch, and the norm that belongs to it.
+#[derive(Clone, Copy, Debug)]
+struct Residual {
+    place: NormPlace,
+    dropout: f64,
+}
+
+impl Residual {
+    fn around(
+        &self,
+        x: Tensor<3>,
+        norm: &LayerNorm,
+        pass: &mut Pass,
+        branch: impl FnOnce(Tensor<3>, &mut Pass) -> Tensor<3>,
+    ) -> Tensor<3> {
+        match self.place {
+            NormPlace::Post => {
+                let out = branch(x.clone(), pass);
+                norm.forward(pass.add_dropped(x, out, self.dropout))
+            }
+            NormPlace::Pre => {
+                let out = branch(norm.forward(x.clone()), pass);
+                pass.add_dropped(x, out, self.dropout)
+            }
+        }
+    }
+}
+
+/// `max(0, x W1 + b1) W2 + b2`
+fn network(linear1: &Linear, linear2: &Linear, x: Tensor<3>) -> Tensor<3> {
+    linear2.forward(activation::relu(linear1.forward(x)))
+}
+
+/// Every token looks at every token, or with a causal mask at those before it; then each thinks for itself.
+#[derive(Module, Debug)]
+pub struct TransformerEncoderLayer {
+    pub self_attn: MultiHeadAttention,
+    pub linear1: Linear,
+    pub linear2: Linear,
+    pub norm1: LayerNorm,
+    pub norm2: LayerNorm,
+    #[module(skip)]
+    residual: Residual,
+}
+
+impl TransformerEncoderLayer {
+    /// `[B, N, D] -> [B, N, D]`, weights `[B, A, N, N]` under `self_attn`.
+    pub fn forward(&self, x: Tensor<3>, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
+        let x = self.residual.around(x, &self.norm1, pass, |x, pass| {
+            pass.within("self_attn", |pass| self.self_attn.within(x, options, pass))
+        });
+        self.residual.around(x, &self.norm2, pass, |x, _| network(&self.linear1, &self.linear2, x))
+    }
+}
+
+/// A token looks at those before it, then at the memory; then each thinks for itself.
+#[derive(Module, Debug)]
+pub struct TransformerDecoderLayer {
+    pub self_attn: MultiHeadAttention,
+    pub multihead_attn: MultiHeadAttention,
+    pub linear1: Linear,
+    pub linear2: Linear,
+    pub norm1: LayerNorm,
+    pub norm2: LayerNorm,
+    pub norm3: LayerNorm,
+    #[module(skip)]
+    residual: Residual,
+}
+
+impl TransformerDecoderLayer {
+    /// `[B, N, D] -> [B, N, D]`, weights under `self_attn` and `multihead_attn`; `padding` hides tokens of the target.
+    pub fn forward(&self, x: Tensor<3>, memory: &Memory, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
+        let attend = |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.within(x, options, pass));
+        self.then(x, attend, memory, pass)
+    }
+
+    /// The same for the tokens that come next, with what is kept of those before.
+    pub fn next(&self, x: Tensor<3>, cache: &mut Cache, memory: &Memory, pass: &mut Pass) -> Tensor<3> {
+        let attend = |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.next(x, cache, pass));
+        self.then(x, attend, memory, pass)
+    }
+
+    fn then(
+        &self,
+        x: Tensor<3>,
+        attend: impl FnOnce(Tensor<3>, &mut Pass) -> Tensor<3>,
+        memory: &Memory,
+        pass: &mut Pass,
+    ) -> Tensor<3> {
+        let x = self.residual.around(x, &self.norm1, pass, attend);
+        let x = self.residual.around(x, &self.norm2, pass, |x, pass| {
+            pass.within("multihead_attn", |pass| self.multihead_attn.across(x, memory, pass))
+        });
+        self.residual.around(x, &self.norm3, pass, |x, _| network(&self.linear1, &self.linear2, x))
+    }
+}
+
+/// A stack of layers over a sentence, from its words on.
+#[derive(Module, Debug)]
+pub struct TransformerEncoder {
+    pub embed_tokens: Embedding,
+    pub embed_positions: Positions,
+    pub layers: Vec<TransformerEncoderLayer>,
+    pub norm: Option<LayerNorm>,
+    dropout: f64,
+}
+
+/// A stack of layers, and what stands before and after it.
+#[derive(Clone, Debug)]
+pub(crate) struct StackConfig<'a> {
+    pub layer: &'a TransformerLayerConfig,
+    pub layers: usize,
+    pub vocabulary: usize,
+    pub position: Position,
+    pub final_norm: bool,
+}
+
+impl StackConfig<'_> {
+    pub fn init(&self, device: &Device) -> TransformerEncoder {
+        TransformerEncoder {
+            embed_tokens: Embedding::new(self.vocabulary, self.layer.dim, device),
+            embed_positions: Positions::new(self.position, self.layer.dim, device),
+            layers: (0..self.layers).map(|_| self.layer.encoder(device)).collect(),
+            norm: self.final_norm.then(|| self.layer.norm(device)),
+            dropout: self.layer.dropout,
+        }
+    }
+}
+
+impl TransformerEncoder {
+    /// Words to vectors, `[B, N, D]`; with `causal`, a word sees only those before it.
+    pub fn forward(&self, tokens: &Tokens, causal: bool, pass: &mut Pass) -> Tensor<3> {
+        let device = self.embed_tokens.weight.lazy_device();
+        let x = self.embed_positions.forward(self.embed_tokens.forward(tokens.ids(&device)), 0);
+        let x = pass.dropout(x, self.dropout);
+        self.through_layers(x, &DotProduct { causal, padding: tokens.padding(&device), ..DotProduct::default() }, pass)
+    }
+
+    /// `[B, N, D] -> [B, N, D]` through the layers alone.
+    pub fn through_layers(&self, mut x: Tensor<3>, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
+        for (i, layer) in self.layers.iter().enumerate() {
+            let name = format!("layers.{i}");
+            x = pass.within(&name, |pass| layer.forward(x, options, pass));
+            pass.record(&name, &x);
+        }
+        match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        }
+    }
+}

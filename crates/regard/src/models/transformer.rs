@@ -1,0 +1,299 @@
+//! The Transformer: an encoder reads a sentence, a decoder writes another one, and both do so by attention alone.
+//! Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
+//!
+//! Layers have the names of `torch.nn.Transformer`, what stands around them those of fairseq. Differences from the paper:
+//! - maps inside of attention have biases, as in PyTorch and fairseq;
+//! - a norm after each stack and norms before the branches are choices;
+//! - embeddings are tied over both languages only when both have one vocabulary.
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::TextPreset;
+use crate::attention::DotProduct;
+use crate::data::Tokens;
+use crate::layers::{
+    Cache, Embedding, LayerNorm, Linear, Memory, NormPlace, Position, Positions, StackConfig, TransformerDecoderLayer,
+    TransformerEncoder, TransformerLayerConfig, check_depth, check_size,
+};
+use crate::{Error, Pass};
+
+/// An encoder and a decoder in the words of the paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransformerConfig {
+    /// Tokens of the language that is read.
+    pub source_vocabulary: usize,
+    /// Tokens of the language that is written.
+    pub target_vocabulary: usize,
+    /// Width of a token, `D`.
+    pub dim: usize,
+    pub heads: usize,
+    /// Width of the network for each token.
+    pub inner: usize,
+    pub encoder_layers: usize,
+    pub decoder_layers: usize,
+    /// Share of numbers left out in training.
+    pub dropout: f64,
+    pub norm: NormPlace,
+    /// Whether a norm follows the last layer of each stack, as in PyTorch; always so when norms come first.
+    pub final_norm: bool,
+    pub position: Position,
+    pub tying: Tying,
+    /// Added to the variance in norms.
+    pub epsilon: f64,
+}
+
+/// Which tables of words are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tying {
+    /// That of the source, that of the target and the map to logits, as in the paper: needs one vocabulary.
+    #[default]
+    All,
+    /// That of the target and the map to logits.
+    Target,
+    None,
+}
+
+impl TransformerConfig {
+    fn layer(&self) -> TransformerLayerConfig {
+        let Self { dim, heads, inner, norm, dropout, epsilon, .. } = *self;
+        TransformerLayerConfig { dim, heads, inner, norm, dropout, epsilon }
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.layer().validate()?;
+        check_depth(self.encoder_layers)?;
+        check_depth(self.decoder_layers)?;
+        check_vocabulary("source_vocabulary", self.source_vocabulary)?;
+        check_vocabulary("target_vocabulary", self.target_vocabulary)?;
+        if let Position::Learned { places } = self.position {
+            check_size("places", places)?;
+        }
+        if self.tying == Tying::All && self.source_vocabulary != self.target_vocabulary {
+            let reason = format!("{} and {} tokens are two tables", self.source_vocabulary, self.target_vocabulary);
+            return Err(Error::config("tying", reason));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<Transformer, Error> {
+        self.validate()?;
+        let layer = self.layer();
+        let final_norm = self.final_norm || self.norm == NormPlace::Pre;
+        let encoder = StackConfig {
+            layer: &layer,
+            layers: self.encoder_layers,
+            vocabulary: self.source_vocabulary,
+            position: self.position,
+            final_norm,
+        };
+        let own = |yes: bool| yes.then(|| Embedding::new(self.target_vocabulary, self.dim, device));
+        let decoder = Decoder {
+            embed_tokens: own(self.tying != Tying::All),
+            embed_positions: Positions::new(self.position, self.dim, device),
+            layers: (0..self.decoder_layers).map(|_| layer.decoder(device)).collect(),
+            norm: final_norm.then(|| layer.norm(device)),
+            output_projection: (self.tying == Tying::None)
+                .then(|| Linear { bias: None, ..Linear::xavier(self.dim, self.target_vocabulary, device) }),
+            dropout: self.dropout,
+        };
+        Ok(Transformer { encoder: encoder.init(device), decoder })
+    }
+}
+
+/// Vocabularies are larger than anything else of a model.
+fn check_vocabulary(field: &'static str, tokens: usize) -> Result<(), Error> {
+    let fine = (1..=1 << 20).contains(&tokens);
+    if fine { Ok(()) } else { Err(Error::config(field, format!("must be from 1 to {}, got {tokens}", 1 << 20))) }
+}
+
+/// Reads one sentence, writes another.
+#[derive(Module, Debug)]
+pub struct Transformer {
+    pub encoder: TransformerEncoder,
+    pub decoder: Decoder,
+}
+
+/// Writes token after token, looking at what it wrote and at what the encoder read.
+#[derive(Module, Debug)]
+pub struct Decoder {
+    /// None when it is the encoder's.
+    pub embed_tokens: Option<Embedding>,
+    pub embed_positions: Positions,
+    pub layers: Vec<TransformerDecoderLayer>,
+    pub norm: Option<LayerNorm>,
+    /// None when it is the table of words.
+    pub output_projection: Option<Linear>,
+    dropout: f64,
+}
+
+/// What a sentence that is being written needs: the memory for each layer, and what is kept of the tokens so far.
+#[derive(Clone, Debug)]
+pub struct TransformerState {
+    memory: Vec<Memory>,
+    caches: Vec<Cache>,
+    written: usize,
+}
+
+impl Transformer {
+    /// Logits of the token after each one of the target: `[B, N, V]`.
+    pub fn forward(&self, source: &Tokens, target: &Tokens, pass: &mut Pass) -> Tensor<3> {
+        let memory = pass.within("encoder", |pass| self.encoder.forward(source, false, pass));
+        let memory = self.memory(memory, source);
+        let x = self.words(target, 0);
+        let x = pass.dropout(x, self.decoder.dropout);
+        let x = pass.within("decoder", |pass| self.decoder.through_layers(x, &memory, &DotProduct::default(), pass));
+        self.logits(x)
+    }
+
+    /// Reads sentences, ready to write.
+    pub fn begin(&self, source: &Tokens) -> TransformerState {
+        let memory = self.encoder.forward(source, false, &mut Pass::silent());
+        let caches = vec![Cache::default(); self.decoder.layers.len()];
+        TransformerState { memory: self.memory(memory, source), caches, written: 0 }
+    }
+
+    /// Logits `[B, V]` of the token after the given ones, which follow what was written before.
+    pub fn next(&self, tokens: &Tokens, state: &mut TransformerState) -> Tensor<2> {
+        let pass = &mut Pass::silent();
+        let mut x = self.words(tokens, state.written);
+        for ((layer, cache), memory) in self.decoder.layers.iter().zip(&mut state.caches).zip(&state.memory) {
+            x = layer.next(x, cache, memory, pass);
+        }
+        state.written += tokens.length();
+        let [_, length, _] = x.dims();
+        self.logits(self.decoder.normed(x.narrow(1, length - 1, 1))).squeeze_dim(1)
+    }
+
+    fn memory(&self, memory: Tensor<3>, source: &Tokens) -> Vec<Memory> {
+        let padding = source.padding(&memory.device());
+        self.decoder.layers.iter().map(|layer| layer.multihead_attn.memory(memory.clone(), padding.clone())).collect()
+    }
+
+    /// `[B, N, D]`: no mask is needed for padding at the end, since a causal mask hides what comes later.
+    fn words(&self, target: &Tokens, first: usize) -> Tensor<3> {
+        let table = self.decoder.embed_tokens.as_ref().unwrap_or(&self.encoder.embed_tokens);
+        let words = table.forward(target.ids(&table.weight.lazy_device()));
+        self.decoder.embed_positions.forward(words, first)
+    }
+
+    /// `[B, N, D] -> [B, N, V]`
+    fn logits(&self, x: Tensor<3>) -> Tensor<3> {
+        match (&self.decoder.output_projection, &self.decoder.embed_tokens) {
+            (Some(map), _) => map.forward(x),
+            (None, Some(table)) => table.logits(x),
+            (None, None) => self.encoder.embed_tokens.logits(x),
+        }
+    }
+
+    /// The most tokens of a sentence, if there is a limit.
+    pub fn limit(&self) -> Option<usize> {
+        self.encoder.embed_positions.limit()
+    }
+}
+
+impl Decoder {
+    /// `[B, N, D] -> [B, N, D]` through the layers alone, each with its memory; always causal.
+    pub fn through_layers(
+        &self,
+        mut x: Tensor<3>,
+        memory: &[Memory],
+        options: &DotProduct,
+        pass: &mut Pass,
+    ) -> Tensor<3> {
+        let options = DotProduct { causal: true, ..options.clone() };
+        for (i, (layer, memory)) in self.layers.iter().zip(memory).enumerate() {
+            let name = format!("layers.{i}");
+            x = pass.within(&name, |pass| layer.forward(x, memory, &options, pass));
+            pass.record(&name, &x);
+        }
+        self.normed(x)
+    }
+
+    fn normed(&self, x: Tensor<3>) -> Tensor<3> {
+        match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        }
+    }
+}
+
+impl TransformerState {
+    /// The sentences at these places, in this order.
+    #[must_use]
+    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
+        Self {
+            memory: self.memory.iter().map(|memory| memory.select(places)).collect(),
+            caches: self.caches.iter().map(|cache| cache.select(places)).collect(),
+            written: self.written,
+        }
+    }
+}
+
+/// | | layers | D | inner | heads | dropout | source |
+/// |---|---|---|---|---|---|---|
+/// | base | 6 + 6 | 512 | 2048 | 8 | 0.1 | Vaswani et al. 2017, Table 3: 65 M parameters |
+/// | big | 6 + 6 | 1024 | 4096 | 16 | 0.3 | same: 213 M |
+/// | small | 3 + 3 | 192 | 768 | 4 | 0.3 | ours |
+/// | nano | 2 + 2 | 128 | 512 | 4 | 0.1 | ours |
+impl TransformerConfig {
+    const fn new(layers: usize, [dim, inner, heads]: [usize; 3], dropout: f64, vocabulary: usize) -> Self {
+        Self {
+            source_vocabulary: vocabulary,
+            target_vocabulary: vocabulary,
+            dim,
+            heads,
+            inner,
+            encoder_layers: layers,
+            decoder_layers: layers,
+            dropout,
+            norm: NormPlace::Post,
+            final_norm: false,
+            position: Position::Sinusoidal,
+            tying: Tying::All,
+            epsilon: 1e-5,
+        }
+    }
+
+    /// For English and German, with 37,000 tokens in common.
+    #[must_use]
+    pub const fn base() -> Self {
+        Self::new(6, [512, 2048, 8], 0.1, 37_000)
+    }
+
+    #[must_use]
+    pub const fn big() -> Self {
+        Self::new(6, [1024, 4096, 16], 0.3, 37_000)
+    }
+
+    /// Trains on tens of thousands of sentences in about an hour without a GPU; norms come first, which needs less care.
+    #[must_use]
+    pub const fn small() -> Self {
+        Self { norm: NormPlace::Pre, ..Self::new(3, [192, 768, 4], 0.3, 4_000) }
+    }
+
+    /// For tests and for trying things out.
+    #[must_use]
+    pub const fn nano() -> Self {
+        Self { norm: NormPlace::Pre, ..Self::new(2, [128, 512, 4], 0.1, 4_000) }
+    }
+}
+
+const PAPER: &str = "arXiv:1706.03762";
+
+pub const PRESETS: &[TextPreset<TransformerConfig>] = &[
+    TextPreset { name: "transformer-nano", paper: "ours", config: TransformerConfig::nano },
+    TextPreset { name: "transformer-small", paper: "ours", config: TransformerConfig::small },
+    TextPreset { name: "transformer-base", paper: PAPER, config: TransformerConfig::base },
+    TextPreset { name: "transformer-big", paper: PAPER, config: TransformerConfig::big },
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Any model that reads a sentence and writes another: the Transformer, and the recurrent network that it replaced.
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::rnn_search::{self, RnnSearch, RnnSearchConfig, RnnSearchState};
+use super::transformer::{self, Transformer, TransformerConfig, TransformerState};
+use crate::data::Tokens;
+use crate::{Error, Pass, nearest};
+
+/// The configuration of any of them: in TOML, `model = "transformer"` and its fields.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "model", rename_all = "kebab-case")]
+pub enum TranslatorConfig {
+    Transformer(TransformerConfig),
+    RnnSearch(RnnSearchConfig),
+}
+
+/// Any of them, ready to run.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them, not an array
+pub enum Translator {
+    Transformer(Transformer),
+    RnnSearch(RnnSearch),
+}
+
+/// What sentences that are being written need.
+#[derive(Clone, Debug)]
+pub enum TranslatorState {
+    Transformer(TransformerState),
+    RnnSearch(Box<RnnSearchState>),
+}
+
+impl TranslatorConfig {
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<Translator, Error> {
+        match self {
+            Self::Transformer(config) => config.init(device).map(Translator::Transformer),
+            Self::RnnSearch(config) => config.init(device).map(Translator::RnnSearch),
+        }
+    }
+
+    /// Tokens of source and target.
+    pub const fn vocabularies(&self) -> [usize; 2] {
+        match self {
+            Self::Transformer(config) => [config.source_vocabulary, config.target_vocabulary],
+            Self::RnnSearch(config) => [config.source_vocabulary, config.target_vocabulary],
+        }
+    }
+
+    /// The same with one field changed.
+    ///
+    /// # Errors
+    /// When there is no such field (the nearest one is named) or the value does not fit.
+    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
+        let mut fields = serde_json::to_value(self).expect("a configuration is plain data");
+        let table = fields.as_object_mut().expect("a configuration is a table");
+        if !table.contains_key(field) {
+            let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
+            return Err(Error::Field { field: field.into(), reason: nearest::unknown(field, &known) });
+        }
+        table[field] = value;
+        serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
+    }
+
+    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a configuration is plain data")
+    }
+
+    /// # Errors
+    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        toml::from_str(text)
+            .map_err(|error| Error::Field { field: "model.toml".into(), reason: error.message().to_string() })
+    }
+}
+
+impl Translator {
+    /// Logits of the token after each one of the target: `[B, N, V]`.
+    pub fn forward(&self, source: &Tokens, target: &Tokens, pass: &mut Pass) -> Tensor<3> {
+        match self {
+            Self::Transformer(model) => model.forward(source, target, pass),
+            Self::RnnSearch(model) => model.forward(source, target, pass),
+        }
+    }
+
+    /// Reads sentences, ready to write.
+    pub fn begin(&self, source: &Tokens) -> TranslatorState {
+        match self {
+            Self::Transformer(model) => TranslatorState::Transformer(model.begin(source)),
+            Self::RnnSearch(model) => TranslatorState::RnnSearch(Box::new(model.begin(source))),
+        }
+    }
+
+    /// Logits `[B, V]` of the token after the given ones, one for each sentence.
+    ///
+    /// # Panics
+    /// When the state is that of another kind of model.
+    pub fn next(&self, tokens: &[u32], state: &mut TranslatorState) -> Tensor<2> {
+        let tokens = Tokens::new(&tokens.iter().map(|token| [*token]).collect::<Vec<_>>());
+        match (self, state) {
+            (Self::Transformer(model), TranslatorState::Transformer(state)) => model.next(&tokens, state),
+            (Self::RnnSearch(model), TranslatorState::RnnSearch(state)) => model.next(&tokens, state),
+            _ => panic!("translator: a state of another kind of model"),
+        }
+    }
+
+    /// The most tokens of a sentence, if there is a limit.
+    pub fn limit(&self) -> Option<usize> {
+        match self {
+            Self::Transformer(model) => model.limit(),
+            Self::RnnSearch(_) => None,
+        }
+    }
+}
+
+impl TranslatorState {
+    /// The sentences at these places, in this order.
+    #[must_use]
+    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
+        match self {
+            Self::Transformer(state) => Self::Transformer(state.select(places)),
+            Self::RnnSearch(state) => Self::RnnSearch(Box::new(state.select(places))),
+        }
+    }
+}
+
+/// A preset of any of them.
+#[derive(Clone, Debug)]
+pub struct TranslatorPreset {
+    pub name: &'static str,
+    pub paper: &'static str,
+    pub config: TranslatorConfig,
+}
+
+/// Every preset.
+pub fn presets() -> Vec<TranslatorPreset> {
+    let transformers = transformer::PRESETS.iter().map(|preset| TranslatorPreset {
+        name: preset.name,
+        paper: preset.paper,
+        config: TranslatorConfig::Transformer((preset.config)()),
+    });
+    let recurrent = rnn_search::PRESETS.iter().map(|preset| TranslatorPreset {
+        name: preset.name,
+        paper: preset.paper,
+        config: TranslatorConfig::RnnSearch((preset.config)()),
+    });
+    transformers.chain(recurrent).collect()
+}
+
+/// The preset of a name.
+///
+/// # Errors
+/// When there is none; the nearest name is told.
+pub fn preset(name: &str) -> Result<TranslatorPreset, Error> {
+    let presets = presets();
+    let known: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
+    let reason = nearest::unknown(name, &known);
+    presets.into_iter().find(|preset| preset.name == name).ok_or_else(|| Error::Field { field: name.into(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_found_by_its_name_and_can_be_written_and_read() {
+        for known in presets() {
+            let found = preset(known.name).unwrap();
+            assert_eq!(TranslatorConfig::from_toml(&found.config.to_toml()).unwrap(), known.config);
+        }
+        assert!(preset("transformer-smal").unwrap_err().to_string().contains("`transformer-small`"));
+    }
+
+    #[test]
+    fn a_field_can_be_changed_and_an_unknown_one_is_named() {
+        let config = preset("rnnsearch-nano").unwrap().config;
+        let changed = config.with("source_vocabulary", serde_json::json!(77)).unwrap();
+        assert_eq!(changed.vocabularies(), [77, 4000]);
+        assert!(config.with("hiden", serde_json::json!(7)).unwrap_err().to_string().contains("`hidden`"));
+    }
+}

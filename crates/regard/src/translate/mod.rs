@@ -1,0 +1,7 @@
+//! Translation: a model, the tokens of two languages, and the search for a sentence.
+
+mod bundle;
+mod decode;
+
+pub use bundle::{Attended, Bundle, LONGEST, Translation};
+pub use decode::{Hypothesis, Search, translate};
