@@ -1,16 +1,26 @@
 //! Linear maps in eight bits: weights rounded once, with a scale for each output, inputs as they come, with a scale for
 //! each row, and sums of whole numbers between them.
 //!
-//! Sums of whole numbers are exact, so instruction sets differ by the last rounding at most: VNNI multiplies bytes, four
-//! at a time; without it numbers are widened to sixteen bits, which AVX2 multiplies twice as fast as floats.
+//! Sums of whole numbers are exact, so instruction sets differ by the last rounding at most: VNNI adds four products of
+//! bytes at once. AVX2 adds two of them in sixteen bits, where 255 * 63 * 2 just fits: weights therefore have seven bits,
+//! inputs eight.
 
 use std::cell::Cell;
 
 use crate::gathered::{Start, rows_together};
 use crate::simd::{Path, Portable, Vector, kernel, path};
 
-/// The largest whole number.
-const LIMIT: f32 = 127.0;
+/// The largest whole number of a weight.
+const WEIGHT: f32 = 63.0;
+
+/// The largest whole number of an input.
+const INPUT: f32 = 127.0;
+
+/// Added to inputs, which instructions want without a sign.
+const ZERO: u8 = 128;
+
+/// Numbers of a lane, that are multiplied and added at once.
+const STEP: usize = 4;
 
 /// Rows that any form keeps in registers divide this.
 const MOST_ROWS: usize = 12;
@@ -36,7 +46,7 @@ impl Rounded {
         let mut rounded = Self { values: Vec::with_capacity(weight.len()), scales: Vec::new() };
         for row in weight.chunks_exact(inputs) {
             let largest = row.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-            let scale = short(largest / LIMIT);
+            let scale = short(largest / WEIGHT);
             rounded.scales.push(scale + row.iter().map(|x| x * 0.0).sum::<f32>());
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
             rounded.values.extend(row.iter().map(|x| (x * inverse + SHIFT).to_bits() as i8));
@@ -82,7 +92,6 @@ fn form() -> Form {
 /// Weights in panels of two registers of outputs; the numbers of one lane lie together.
 pub(crate) struct Panels {
     form: Form,
-    /// Bytes for VNNI, else pairs of bytes.
     data: Vec<u8>,
     /// What sums begin with, for each output.
     begin: Vec<i32>,
@@ -96,21 +105,17 @@ impl Panels {
     pub fn new(weights: &Rounded, scale: Option<&[f32]>) -> Self {
         let (form, columns) = (form(), weights.scales.len());
         let inner = weights.values.len() / columns.max(1);
-        let (width, step) = form.sizes();
-        let (panels, steps) = (columns.div_ceil(width), inner.div_ceil(step));
-        // the bytes of a number
-        let size = 4 / step;
-        let mut data = vec![0; panels * steps * width * 4];
+        let width = form.width();
+        let (panels, steps) = (columns.div_ceil(width), inner.div_ceil(STEP));
+        let mut data = vec![0; panels * steps * width * STEP];
         let mut begin = vec![0; panels * width];
         for (column, weights) in weights.values.chunks_exact(inner.max(1)).enumerate() {
-            let place = column / width * steps * width * 4 + column % width * 4;
-            for (k, weights) in weights.chunks(step).enumerate() {
-                let lane = &mut data[place + k * width * 4..][..4];
-                for (lane, weight) in lane.chunks_exact_mut(size).zip(weights) {
-                    lane.copy_from_slice(&i16::from(*weight).to_le_bytes()[..size]);
-                }
+            let place = (column / width * steps * width + column % width) * STEP;
+            for (k, weights) in weights.chunks(STEP).enumerate() {
+                let lane = &mut data[place + k * width * STEP..][..STEP];
+                lane.iter_mut().zip(weights).for_each(|(lane, weight)| *lane = weight.cast_unsigned());
             }
-            begin[column] = -form.zero() * weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
+            begin[column] = -i32::from(ZERO) * weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
         }
         let mut scales = weights.scales.clone();
         if let Some(factors) = scale {
@@ -121,21 +126,12 @@ impl Panels {
 }
 
 impl Form {
-    /// Columns of a panel, and numbers of a lane.
-    const fn sizes(self) -> (usize, usize) {
+    /// Columns of a panel.
+    const fn width(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Vnni => (32, 4),
-            _ => (16, 2),
-        }
-    }
-
-    /// What is added to inputs: VNNI wants them without a sign.
-    const fn zero(self) -> i32 {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Vnni => 128,
-            _ => 0,
+            Self::Vnni => 32,
+            _ => 16,
         }
     }
 }
@@ -149,14 +145,12 @@ thread_local! {
 pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Start, out: &mut [f32]) {
     let (inner, rows) = (weights.inner, x.len() / weights.inner);
     assert_eq!((x.len(), out.len()), (rows * inner, rows * weights.columns), "integer: lengths of rows");
-    let stride = inner.next_multiple_of(weights.form.sizes().1);
+    let bytes = inner.next_multiple_of(STEP);
     let (mut values, mut scales) = SCRATCH.take();
     scales.resize(rows, 0.0);
-    // the bytes of a row are a multiple of four, whatever the form
-    let bytes = stride * if weights.form.zero() == 0 { 2 } else { 1 };
     // whole registers of rows: those beyond the last one are multiplied, and not written
     values.resize(rows.next_multiple_of(MOST_ROWS) * bytes, 0);
-    round_rows(x, inner, &mut values[..rows * bytes], (bytes, weights.form.zero() != 0), &mut scales);
+    round_rows(x, inner, &mut values[..rows * bytes], bytes, &mut scales);
     let left = Left { values: &values, bytes, scales: &scales };
     match weights.form {
         // SAFETY: the form is chosen only after its instructions were detected
@@ -171,18 +165,12 @@ pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Start, out: &mut
 }
 
 kernel!(
-    /// Rows to whole numbers: bytes without a sign, or pairs of bytes with one; and what they are worth.
-    fn round_rows(x: &[f32], inner: usize, values: &mut [u8], form: (usize, bool), scales: &mut [f32]) = round_rows_body
+    /// Rows to bytes, and what one of them is worth.
+    fn round_rows(x: &[f32], inner: usize, values: &mut [u8], bytes: usize, scales: &mut [f32]) = round_rows_body
 );
 
 #[inline(always)]
-fn round_rows_body<V: Vector>(
-    x: &[f32],
-    inner: usize,
-    values: &mut [u8],
-    (bytes, unsigned): (usize, bool),
-    scales: &mut [f32],
-) {
+fn round_rows_body<V: Vector>(x: &[f32], inner: usize, values: &mut [u8], bytes: usize, scales: &mut [f32]) {
     for ((x, values), scale) in x.chunks_exact(inner).zip(values.chunks_exact_mut(bytes)).zip(scales) {
         let (mut largest, mut sane) = (V::zero(), V::zero());
         for at in (0..inner).step_by(V::LANES) {
@@ -192,17 +180,10 @@ fn round_rows_body<V: Vector>(
         }
         let largest = largest.max_lane();
         // a row with an infinity or none is worth no number
-        *scale = largest / LIMIT + sane.sum();
-        let inverse = if largest > f32::MIN_POSITIVE { LIMIT / largest } else { 0.0 };
-        let number = |x: f32| x.mul_add(inverse, SHIFT).to_bits();
-        if unsigned {
-            for (value, x) in values.iter_mut().zip(x) {
-                *value = (number(*x) as u8).wrapping_add(128);
-            }
-        } else {
-            for (value, x) in values.as_chunks_mut::<2>().0.iter_mut().zip(x) {
-                *value = (number(*x) as u16).to_le_bytes();
-            }
+        *scale = largest / INPUT + sane.sum();
+        let inverse = if largest > f32::MIN_POSITIVE { INPUT / largest } else { 0.0 };
+        for (value, x) in values.iter_mut().zip(x) {
+            *value = (x.mul_add(inverse, SHIFT).to_bits() as u8).wrapping_add(ZERO);
         }
     }
 }
@@ -235,12 +216,10 @@ impl Sums for [i32; 8] {
     #[inline(always)]
     unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self {
         // SAFETY: four bytes and 32 of them are readable by contract
-        let (left, right) = unsafe {
-            (left.cast::<[[u8; 2]; 2]>().read_unaligned(), right.cast::<[[[u8; 2]; 2]; 8]>().read_unaligned())
-        };
-        let number = |bytes: [u8; 2]| i32::from(i16::from_le_bytes(bytes));
-        let term = |i: usize, part: usize| number(left[part]) * number(right[i][part]);
-        std::array::from_fn(|i| self[i] + term(i, 0) + term(i, 1))
+        let (left, right) =
+            unsafe { (left.cast::<[u8; 4]>().read_unaligned(), right.cast::<[[i8; 4]; 8]>().read_unaligned()) };
+        let term = |i: usize, part: usize| i32::from(left[part]) * i32::from(right[i][part]);
+        std::array::from_fn(|i| self[i] + (0..4).map(|part| term(i, part)).sum::<i32>())
     }
     #[inline(always)]
     fn floats(self) -> Portable {
@@ -252,9 +231,9 @@ impl Sums for [i32; 8] {
 #[inline(always)]
 fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &mut [f32]) {
     let lanes = S::Floats::LANES;
-    let (rows, width, steps) = (left.scales.len(), 2 * lanes, left.bytes / 4);
+    let (rows, width, steps) = (left.scales.len(), 2 * lanes, left.bytes / STEP);
     assert!(left.values.len() >= rows.next_multiple_of(R) * left.bytes, "integer: rows of whole numbers");
-    assert_eq!(b.data.len(), b.columns.div_ceil(width) * steps * width * 4, "integer: packed for another path");
+    assert_eq!(b.data.len(), b.columns.div_ceil(width) * steps * width * STEP, "integer: packed for another path");
     // a block of rows stays in the cache while it meets the panels
     let together = rows_together(rows);
     for block in (0..rows).step_by(together) {
@@ -276,14 +255,14 @@ fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &
                 // SAFETY: rows have `bytes` bytes, and a panel has as many registers as a row has steps, twice
                 unsafe {
                     let mut row = left.values.as_ptr().add(i * left.bytes);
-                    let mut packed = b.data.as_ptr().add(panel * steps * width * 4);
+                    let mut packed = b.data.as_ptr().add(panel * steps * width * STEP);
                     for _ in 0..steps {
                         for (r, sums) in sums.iter_mut().enumerate() {
                             let left = row.add(r * left.bytes);
                             sums[0] = sums[0].add_products(left, packed);
-                            sums[1] = sums[1].add_products(left, packed.add(4 * lanes));
+                            sums[1] = sums[1].add_products(left, packed.add(STEP * lanes));
                         }
-                        (row, packed) = (row.add(4), packed.add(4 * width));
+                        (row, packed) = (row.add(STEP), packed.add(STEP * width));
                     }
                 }
                 for (r, sums) in sums.iter().enumerate().take(rows - i) {
@@ -348,7 +327,7 @@ mod x86 {
         }
     }
 
-    /// Eight sums of products of sixteen bits.
+    /// Eight sums of products of bytes, added in pairs of sixteen bits first.
     #[derive(Clone, Copy)]
     struct Pairs(__m256i);
 
@@ -362,8 +341,8 @@ mod x86 {
         unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self {
             unsafe {
                 let left = _mm256_set1_epi32(left.cast::<i32>().read_unaligned());
-                let products = _mm256_madd_epi16(left, _mm256_loadu_si256(right.cast()));
-                Self(_mm256_add_epi32(self.0, products))
+                let pairs = _mm256_maddubs_epi16(left, _mm256_loadu_si256(right.cast()));
+                Self(_mm256_add_epi32(self.0, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
             }
         }
         #[inline(always)]
@@ -386,8 +365,8 @@ mod tests {
     /// By the definition: whole numbers of a row, and what one is worth.
     fn rounded(row: &[f32]) -> (Vec<f64>, f64) {
         let largest = row.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-        let inverse = f64::from(LIMIT / largest);
-        (row.iter().map(|x| (f64::from(*x) * inverse).round_ties_even()).collect(), f64::from(largest / LIMIT))
+        let inverse = f64::from(INPUT / largest);
+        (row.iter().map(|x| (f64::from(*x) * inverse).round_ties_even()).collect(), f64::from(largest / INPUT))
     }
 
     fn product(x: &[f32], weights: &Rounded, start: Start, begin: f32) -> Vec<f32> {
@@ -430,12 +409,12 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_do_not_overflow() {
-        // every product is 127 * 127, and so is the sign's
-        let (inner, x) = (4096, vec![-1.0; 4096]);
-        let weights = Rounded::new(&vec![127.0 / 256.0; inner], inner);
+        // every product is the largest there is, 255 * 63 in bytes
+        let (inner, x) = (4096, vec![1.0; 4096]);
+        let weights = Rounded::new(&vec![-63.0 / 128.0; inner], inner);
         for &path in Path::available() {
             let out = with_path(path, || product(&x, &weights, Start::Zero, 0.0));
-            assert_close(&out, &[-2032.0], 1e-3);
+            assert_close(&out, &[-2016.0], 1e-3);
         }
     }
 

@@ -10,7 +10,7 @@
 //! `WORK` is one of
 //! - `prepared MODEL BATCH`: inference as `regard predict` does it; `int8 MODEL BATCH`: the same in eight bits;
 //! - `model MODEL BATCH`: inference layer by layer;
-//! - `train MODEL BATCH`: a step of the training engine, with AdamW;
+//! - `train MODEL BATCH`: a step of the training engine, with `AdamW`;
 //! - `forward OPERATOR SIZES` and `backward OPERATOR SIZES`, which is forward and backward;
 //! - `pictures FOLDER COUNT`: JPEG to normalised pixels, one by one; `pictures-together`: on all threads.
 
