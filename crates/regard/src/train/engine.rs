@@ -1,18 +1,16 @@
 //! One step of training, and everything that a step changes.
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use regard_kernels::optimise;
 use std::fmt::Debug;
 
-use super::distill::{self, Distillation};
 use super::optimiser::{Place, State};
 use super::parameters::{Group, Groups, Layout, collect, named, statistics, values, write};
-use super::{Optimiser, Ranks, Recipe};
-use crate::data::Batch;
-use crate::models::{Heads, Model};
+use super::pictures::Pictures;
+use super::{Optimiser, Ranks};
+use crate::Error;
 use crate::weights::Tensors;
-use crate::{Error, Pass, StochasticDepth};
 
 /// The moments of an optimiser in a checkpoint.
 const MOMENTS: [&str; 2] = ["first.", "second."];
@@ -40,38 +38,6 @@ pub struct Rules {
     pub groups: Groups,
 }
 
-/// Pictures and their classes.
-#[derive(Debug)]
-pub struct Pictures {
-    recipe: Recipe,
-    teacher: Option<(Distillation, Model)>,
-    device: Device,
-}
-
-impl Task for Pictures {
-    type Model = Model;
-    type Batch = Batch;
-
-    fn size(batch: &Batch) -> usize {
-        batch.len()
-    }
-
-    fn loss(&self, model: &Model, batch: &Batch, place: usize) -> Tensor<1> {
-        let Recipe { stochastic_depth: rate, uniform_depth: uniform, seed, .. } = self.recipe;
-        let mut pass = Pass::training(StochasticDepth { rate, uniform, seed, step: place as u64 });
-        let heads = model.forward_heads(batch.tensor(&self.device), &mut pass);
-        if let Some((distillation, teacher)) = &self.teacher {
-            let images = batch.tensor(&self.device.clone().without_autodiff());
-            let answers = Tensor::from_inner(distill::ask(teacher, images));
-            return distillation.sum(heads, answers, &batch.targets, &self.recipe.loss);
-        }
-        let Heads { class, distilled } = heads;
-        let loss = self.recipe.loss.sum(class, &batch.targets);
-        // without a teacher the second head learns the same as the first
-        distilled.map_or(loss.clone(), |head| (loss + self.recipe.loss.sum(head, &batch.targets)) * 0.5)
-    }
-}
-
 /// A model in training.
 #[derive(Debug)]
 pub struct Engine<T: Task = Pictures> {
@@ -95,20 +61,6 @@ pub struct Step {
     pub gradient_norm: f64,
     /// Whether some process wants to stop.
     pub stop: bool,
-}
-
-impl Engine {
-    /// An engine that learns from pictures.
-    ///
-    /// # Errors
-    /// When the recipe names parts that the model does not have.
-    pub fn new(recipe: &Recipe, model: Model, teacher: Option<Model>, device: &Device) -> Result<Self, Error> {
-        let Recipe { clip, ema, optimiser, .. } = *recipe;
-        let rules = Rules { clip, ema, optimiser, groups: recipe.groups.clone() };
-        let teacher = recipe.distillation.clone().zip(teacher);
-        let task = Pictures { recipe: recipe.clone(), teacher, device: device.clone().autodiff() };
-        Self::of(task, rules, model)
-    }
 }
 
 impl<T: Task> Engine<T> {

@@ -152,9 +152,15 @@ fn lock(folder: &Path) -> Result<File, Error> {
     }
 }
 
+/// Whether nothing is there but what a run leaves that was killed before it had a recipe.
 fn is_empty(folder: &Path) -> Result<bool, Error> {
     let mut entries = fs::read_dir(folder).map_err(|error| Error::file(folder, error))?;
-    Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == ".lock")))
+    Ok(entries.all(|entry| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name == ".lock" || (name.starts_with("recipe.toml.") && name.ends_with(".partial"))
+        })
+    }))
 }
 
 /// The first key that differs, of those that change what is learned.
@@ -182,6 +188,13 @@ mod tests {
         drop(Folder::open(&path, &Recipe { workers: 7, ..Recipe::default() }).unwrap());
         let error = Folder::open(&path, &Recipe { batch: 7, ..Recipe::default() }).unwrap_err().to_string();
         assert!(error.contains("`batch`"), "{error}");
+    }
+
+    #[test]
+    fn a_run_that_was_killed_before_it_had_a_recipe_begins_again() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("recipe.toml.4711.partial"), "half").unwrap();
+        assert!(Folder::open(place.path(), &Recipe::default()).is_ok());
     }
 
     #[test]

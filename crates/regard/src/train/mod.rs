@@ -8,6 +8,7 @@ mod folder;
 mod loss;
 mod optimiser;
 mod parameters;
+mod pictures;
 mod ranks;
 mod recipe;
 mod run;
@@ -17,11 +18,12 @@ mod together;
 mod translation;
 
 pub use distill::{Distillation, DistillationKind};
-pub use engine::{Engine, Pictures, Rules, Step, Task};
+pub use engine::{Engine, Rules, Step, Task};
 pub use folder::{Folder, read_history, read_recipe, read_written};
 pub use loss::{Loss, LossKind, SmoothingOver};
 pub use optimiser::Optimiser;
 pub use parameters::Groups;
+pub use pictures::Pictures;
 #[cfg(feature = "mpi")]
 pub use ranks::Mpi;
 pub use ranks::{Alone, Ranks};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, Progress, RealDisk};
-use super::engine::{Pictures, Task};
+use super::engine::Task;
+use super::pictures::Pictures;
 use super::{Engine, Folder, Ranks, Recipe, Schedule, average, together};
 use crate::data::{Batch, Dataset, Loader, Order, Part, Preparation, Preprocess, dataset};
 use crate::evaluate::{EpochRecord, Evaluation, History, Record, StepRecord};

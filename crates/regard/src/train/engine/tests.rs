@@ -1,9 +1,9 @@
 use super::*;
-use crate::data::Target;
+use crate::data::{Batch, Target};
 use crate::models::vit::{Pool, VitConfig};
 use crate::models::{ModelConfig, preset};
 use crate::testing::{Fixture, values};
-use crate::train::{Alone, Groups, Loss, Optimiser};
+use crate::train::{Alone, Groups, Loss, Optimiser, Recipe};
 use crate::weights::{fill, tensors};
 use crate::{device, testing};
 
