@@ -1,6 +1,7 @@
 //! What commands that run a model have in common: which model, which weights, which pictures.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use regard::Prepared;
 use regard::data::{Picture, Preprocess, prepare, to_channels};
 use regard::models::{self, Model, ModelConfig};
 use regard::weights::{self, LoadOptions, Upstream};
@@ -119,6 +120,11 @@ pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) 
 /// An open picture ready for a model, `[C, H, W]`.
 pub fn ready(picture: &Picture, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
     to_channels(prepare(picture, preprocess, config.image()), config.channels())
+}
+
+/// A model that only answers, in eight bits if asked for.
+pub fn prepared(model: Model, int8: bool) -> Result<Prepared, Failure> {
+    Ok(if int8 { Prepared::int8(model)? } else { Prepared::new(model) })
 }
 
 /// Pictures as one batch.

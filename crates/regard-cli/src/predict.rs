@@ -1,7 +1,6 @@
 //! `regard predict`: what is on these pictures?
 
 use burn::tensor::Device;
-use regard::Prepared;
 use regard::data::labels;
 use regard::evaluate::{Answer, answers};
 use serde::Serialize;
@@ -9,7 +8,7 @@ use std::io::{Write, stderr};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
-use crate::model::{ModelArgs, WeightsArgs, at_least_one, batch, read_picture};
+use crate::model::{ModelArgs, WeightsArgs, at_least_one, batch, prepared, read_picture};
 use crate::models::print_json;
 
 /// Classify pictures
@@ -76,7 +75,7 @@ pub fn label_names(file: Option<&PathBuf>, classes: usize) -> Result<Vec<String>
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     let (mut config, preprocess) = args.model.config()?;
     let model = args.weights.load(&mut config, device)?;
-    let model = if args.int8 { Prepared::int8(model)? } else { Prepared::new(model) };
+    let model = prepared(model, args.int8)?;
     let names = label_names(args.labels.as_ref(), config.classes())?;
     let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();

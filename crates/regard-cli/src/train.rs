@@ -10,7 +10,7 @@ pub use report::write_report;
 pub use watch::{Interrupt, Watch};
 
 use burn::tensor::Device;
-use regard::train::{Alone, AnyRecipe, Event, Outcome, Ranks, Recipe, TextRecipe, Written, train};
+use regard::train::{Alone, AnyRecipe, Event, Outcome, Ranks, Recipe, Written, train};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
@@ -62,48 +62,30 @@ impl Args {
         }
         let name = self.recipe.as_deref().expect("clap asks for one of the two");
         let (recipe, called) = recipes::read_any(name)?;
-        let (recipe, model, seed) = match recipe {
-            AnyRecipe::Pictures(recipe) => {
-                let recipe = self.pictures(recipe)?;
-                (AnyRecipe::Pictures(recipe.clone()), recipe.model, recipe.seed)
-            }
-            AnyRecipe::Translation(recipe) => {
-                let recipe = self.translation(recipe)?;
-                (AnyRecipe::Translation(recipe.clone()), recipe.model, recipe.seed)
-            }
+        let recipe = match recipe {
+            AnyRecipe::Pictures(recipe) => AnyRecipe::Pictures(self.changed(recipe)?),
+            AnyRecipe::Translation(recipe) => AnyRecipe::Translation(self.changed(recipe)?),
+        };
+        let (model, seed) = match &recipe {
+            AnyRecipe::Pictures(recipe) => (&recipe.model, recipe.seed),
+            AnyRecipe::Translation(recipe) => (&recipe.model, recipe.seed),
         };
         let default = || Path::new("runs").join(format!("{called}-{model}-seed{seed}"));
         let folder = self.output.clone().unwrap_or_else(default);
         Ok((recipe, folder))
     }
 
-    /// A recipe with what was typed.
-    fn pictures(&self, mut recipe: Recipe) -> Result<Recipe, Failure> {
-        if let Some(model) = &self.model {
-            recipe.model.clone_from(model);
-        }
-        if let Some(data) = &self.data {
-            recipe.data.clone_from(data);
-        }
-        recipe.epochs = self.epochs.unwrap_or(recipe.epochs);
-        recipe.seed = self.seed.unwrap_or(recipe.seed);
-        self.changed(recipe)
-    }
-
-    /// The same for a recipe of translation.
-    fn translation(&self, mut recipe: TextRecipe) -> Result<TextRecipe, Failure> {
-        if let Some(model) = &self.model {
-            recipe.model.clone_from(model);
-        }
-        if let Some(data) = &self.data {
-            recipe.data.clone_from(data);
-        }
-        recipe.epochs = self.epochs.unwrap_or(recipe.epochs);
-        recipe.seed = self.seed.unwrap_or(recipe.seed);
-        self.changed(recipe)
-    }
-
+    /// A recipe of any kind with what was typed.
     fn changed<R: Written>(&self, mut recipe: R) -> Result<R, Failure> {
+        let common = recipe.common();
+        if let Some(model) = &self.model {
+            common.model.clone_from(model);
+        }
+        if let Some(data) = &self.data {
+            common.data.clone_from(data);
+        }
+        *common.epochs = self.epochs.unwrap_or(*common.epochs);
+        *common.seed = self.seed.unwrap_or(*common.seed);
         for change in &self.set {
             let Some((key, value)) = change.split_once('=') else {
                 return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set key=value`"));

@@ -319,11 +319,7 @@ mod x86 {
         }
         #[inline(always)]
         fn floats(self) -> Avx512 {
-            let mut floats = [0.0f32; 16];
-            unsafe {
-                _mm512_storeu_ps(floats.as_mut_ptr(), _mm512_cvtepi32_ps(self.0));
-                <Avx512 as crate::simd::Vector>::load(floats.as_ptr())
-            }
+            Avx512(unsafe { _mm512_cvtepi32_ps(self.0) })
         }
     }
 
@@ -347,11 +343,7 @@ mod x86 {
         }
         #[inline(always)]
         fn floats(self) -> Avx2 {
-            let mut floats = [0.0f32; 8];
-            unsafe {
-                _mm256_storeu_ps(floats.as_mut_ptr(), _mm256_cvtepi32_ps(self.0));
-                <Avx2 as crate::simd::Vector>::load(floats.as_ptr())
-            }
+            Avx2(unsafe { _mm256_cvtepi32_ps(self.0) })
         }
     }
 }

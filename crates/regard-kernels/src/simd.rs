@@ -234,7 +234,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx512(__m512);
+    pub(crate) struct Avx512(pub(crate) __m512);
 
     impl Vector for Avx512 {
         const LANES: usize = 16;
@@ -312,7 +312,7 @@ mod x86 {
     }
 
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx2(__m256);
+    pub(crate) struct Avx2(pub(crate) __m256);
 
     #[inline(always)]
     fn first(count: usize) -> __m256i {

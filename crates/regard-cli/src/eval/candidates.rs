@@ -8,7 +8,7 @@ use regard::weights::Upstream;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::model::{WeightsArgs, named, parse_upstream};
+use crate::model::{WeightsArgs, named, parse_upstream, prepared};
 
 #[derive(Debug, clap::Args)]
 pub struct CandidateArgs {
@@ -130,7 +130,7 @@ impl Candidate {
     pub fn load(&self, device: &Device) -> Result<Loaded, Failure> {
         let mut config = self.config.clone();
         let model = self.weights.load(&mut config, device)?;
-        let model = if self.int8 { Prepared::int8(model)? } else { Prepared::new(model) };
+        let model = prepared(model, self.int8)?;
         Ok(Loaded { model, config, preprocess: self.preprocess })
     }
 }

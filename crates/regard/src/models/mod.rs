@@ -16,6 +16,7 @@ pub mod vit;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Costed, Ledger};
@@ -226,14 +227,7 @@ impl ModelConfig {
     /// # Errors
     /// When there is no such field (the nearest one is named) or the value does not fit.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        let mut fields = serde_json::to_value(self).expect("a configuration is plain data");
-        let table = fields.as_object_mut().expect("a configuration is a table");
-        if !table.contains_key(field) {
-            let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
-            return Err(Error::Field { field: field.into(), reason: nearest::unknown(field, &known) });
-        }
-        change(&mut table[field], value);
-        serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
+        changed(self, field, value)
     }
 
     /// Reads a configuration in TOML.
@@ -241,11 +235,28 @@ impl ModelConfig {
     /// # Errors
     /// When it is not TOML, or a field is unknown, missing or does not fit.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            Error::Field { field: format!("line {line}"), reason: error.message().to_string() }
-        })
+        read_toml(text)
     }
+}
+
+/// A configuration of any kind of model with one field changed.
+fn changed<C: Serialize + DeserializeOwned>(config: &C, field: &str, value: serde_json::Value) -> Result<C, Error> {
+    let mut fields = serde_json::to_value(config).expect("a configuration is plain data");
+    let table = fields.as_object_mut().expect("a configuration is a table");
+    if !table.contains_key(field) {
+        let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
+        return Err(Error::Field { field: field.into(), reason: nearest::unknown(field, &known) });
+    }
+    change(&mut table[field], value);
+    serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
+}
+
+/// A configuration of any kind of model; an error has its line.
+fn read_toml<C: DeserializeOwned>(text: &str) -> Result<C, Error> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        Error::Field { field: format!("line {line}"), reason: error.message().to_string() }
+    })
 }
 
 /// Puts a value in the place of another; tables with the same keys, key by key.
@@ -267,10 +278,17 @@ fn change(old: &mut serde_json::Value, new: serde_json::Value) {
 /// # Errors
 /// When there is none; the nearest name is told.
 pub fn preset(name: &str) -> Result<AnyPreset, Error> {
-    let presets = presets();
-    let known: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
+    named(presets(), name, |preset| preset.name)
+}
+
+/// The one of this name, or the nearest name in an error.
+fn named<P>(presets: Vec<P>, name: &str, name_of: fn(&P) -> &'static str) -> Result<P, Error> {
+    let known: Vec<&str> = presets.iter().map(name_of).collect();
     let reason = nearest::unknown(name, &known);
-    presets.into_iter().find(|preset| preset.name == name).ok_or_else(|| Error::Field { field: name.into(), reason })
+    presets
+        .into_iter()
+        .find(|preset| name_of(preset) == name)
+        .ok_or_else(|| Error::Field { field: name.into(), reason })
 }
 
 #[cfg(test)]

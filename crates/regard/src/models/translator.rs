@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::rnn_search::{self, RnnSearch, RnnSearchConfig, RnnSearchState};
 use super::transformer::{self, Transformer, TransformerConfig, TransformerState};
+use super::{changed, named, read_toml};
 use crate::data::Tokens;
-use crate::{Error, Pass, nearest};
+use crate::{Error, Pass};
 
 /// The configuration of any of them: in TOML, `model = "transformer"` and its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,14 +56,7 @@ impl TranslatorConfig {
     /// # Errors
     /// When there is no such field (the nearest one is named) or the value does not fit.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        let mut fields = serde_json::to_value(self).expect("a configuration is plain data");
-        let table = fields.as_object_mut().expect("a configuration is a table");
-        if !table.contains_key(field) {
-            let known: Vec<&str> = table.keys().map(String::as_str).filter(|key| *key != "model").collect();
-            return Err(Error::Field { field: field.into(), reason: nearest::unknown(field, &known) });
-        }
-        table[field] = value;
-        serde_json::from_value(fields).map_err(|error| Error::Field { field: field.into(), reason: error.to_string() })
+        changed(self, field, value)
     }
 
     /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
@@ -73,8 +67,7 @@ impl TranslatorConfig {
     /// # Errors
     /// When it is not TOML, or a field is unknown, missing or does not fit.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        toml::from_str(text)
-            .map_err(|error| Error::Field { field: "model.toml".into(), reason: error.message().to_string() })
+        read_toml(text)
     }
 }
 
@@ -156,10 +149,7 @@ pub fn presets() -> Vec<TranslatorPreset> {
 /// # Errors
 /// When there is none; the nearest name is told.
 pub fn preset(name: &str) -> Result<TranslatorPreset, Error> {
-    let presets = presets();
-    let known: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
-    let reason = nearest::unknown(name, &known);
-    presets.into_iter().find(|preset| preset.name == name).ok_or_else(|| Error::Field { field: name.into(), reason })
+    named(presets(), name, |preset| preset.name)
 }
 
 #[cfg(test)]

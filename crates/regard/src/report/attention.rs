@@ -4,6 +4,7 @@ use maud::{DOCTYPE, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Figure as _, HeatMap, Shades};
+use super::page::head;
 
 /// Everything that one sentence attended to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,13 +104,7 @@ impl AttentionReport {
         let page = html! {
             (DOCTYPE)
             html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { "attention: " (self.text) }
-                    style { (PreEscaped(STYLE)) }
-                }
+                (head(&format!("attention: {}", self.text), STYLE))
                 body {
                     main {
                         h1 { (self.text) }

@@ -71,13 +71,7 @@ impl Page {
         let page = html! {
             (DOCTYPE)
             html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { (self.title) }
-                    style { (PreEscaped(STYLE)) }
-                }
+                (head(&self.title, STYLE))
                 body {
                     main {
                         h1 { (self.title) }
@@ -88,6 +82,19 @@ impl Page {
             }
         };
         page.into_string()
+    }
+}
+
+/// What every page begins with: it fetches nothing, fits a phone, and is light or dark as its reader likes.
+pub(super) fn head(title: &str, style: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) }
+            style { (PreEscaped(style)) }
+        }
     }
 }
 

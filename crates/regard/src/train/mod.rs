@@ -27,7 +27,7 @@ pub use pictures::Pictures;
 #[cfg(feature = "mpi")]
 pub use ranks::Mpi;
 pub use ranks::{Alone, Ranks};
-pub use recipe::{Recipe, Written};
+pub use recipe::{Common, Recipe, Written};
 pub use run::{Course, Event, Measured, Outcome, Pace, Parts, Steps, test, train};
 pub use schedule::{Schedule, Shape};
 pub use text_recipe::{AnyRecipe, TextRecipe, TextTask};

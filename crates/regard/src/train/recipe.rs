@@ -98,11 +98,23 @@ pub(super) fn check_share(field: &'static str, share: f64) -> Result<(), Error> 
     if fine { Ok(()) } else { Err(Error::config(field, format!("{share} is not from 0 to 1"))) }
 }
 
+/// What recipes of every kind have.
+#[derive(Debug)]
+pub struct Common<'a> {
+    pub model: &'a mut String,
+    pub data: &'a mut String,
+    pub epochs: &'a mut usize,
+    pub seed: &'a mut u64,
+}
+
 /// A recipe as text.
 pub trait Written: Serialize + DeserializeOwned {
     /// # Errors
     /// When a value cannot work; the error names it.
     fn check(&self) -> Result<(), Error>;
+
+    /// To be changed; what then fits together is for [`check`](Self::check) to say.
+    fn common(&mut self) -> Common<'_>;
 
     /// Reads a recipe.
     ///
@@ -153,6 +165,11 @@ pub trait Written: Serialize + DeserializeOwned {
 impl Written for Recipe {
     fn check(&self) -> Result<(), Error> {
         self.validate()
+    }
+
+    fn common(&mut self) -> Common<'_> {
+        let Self { model, data, epochs, seed, .. } = self;
+        Common { model, data, epochs, seed }
     }
 }
 

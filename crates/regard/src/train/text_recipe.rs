@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use super::recipe::{Written, check_share};
+use super::recipe::{Common, Written, check_share};
 use super::{Groups, Optimiser, Recipe, Schedule, Shape};
 use crate::Error;
 use crate::data::text::{FEWEST, Languages, Pieces};
@@ -107,6 +107,11 @@ impl Default for TextRecipe {
 impl Written for TextRecipe {
     fn check(&self) -> Result<(), Error> {
         self.validate()
+    }
+
+    fn common(&mut self) -> Common<'_> {
+        let Self { model, data, epochs, seed, .. } = self;
+        Common { model, data, epochs, seed }
     }
 }
 
