@@ -53,7 +53,7 @@ impl Panels {
             inner * columns == 0 || (inner - 1) * matrix.row + (columns - 1) * matrix.column < matrix.data.len(),
             "the right matrix is too small"
         );
-        let width = width();
+        let width = panel_width();
         if matrix.column != 1 {
             assert!(matrix.row == 1, "one side of a matrix lies in a row");
             let rows: Vec<usize> = (0..inner).collect();
@@ -75,7 +75,7 @@ impl Panels {
 
     /// Packs rows that begin at offsets of an array, their columns `step` apart.
     pub fn gathered(from: &[f32], rows: &[usize], step: usize, columns: usize) -> Self {
-        let (inner, width) = (rows.len(), width());
+        let (inner, width) = (rows.len(), panel_width());
         let mut data = vec![0.0; columns.div_ceil(width) * inner * width];
         let pack = |(panel, mut data): (usize, &mut [f32])| {
             let (first, count) = (panel * width, width.min(columns - panel * width));
@@ -108,7 +108,7 @@ pub(crate) fn rows_in_registers() -> usize {
 }
 
 /// Columns of a panel.
-fn width() -> usize {
+pub(crate) fn panel_width() -> usize {
     if path() == Path::Avx512 { 32 } else { 16 }
 }
 

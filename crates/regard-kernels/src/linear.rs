@@ -2,12 +2,16 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, filled, piece, share};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::elementwise::{add_all, filled, piece, rows_per_task, share};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, panel_width};
 use crate::product::{Matrix, transpose};
 
 /// Rows of one task.
 const TASK: usize = 96;
+/// The most rows for which a weight is not worth packing as a whole.
+const FEW: usize = 6;
+/// A weight of fewer elements is one task for a few rows.
+const ALONE: usize = 1 << 16;
 /// The most rows whose products are summed at once into a gradient of the weight.
 const DEPTH: usize = 512;
 
@@ -32,9 +36,43 @@ impl Linear {
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
         self.check(x, weight);
         assert!(bias.is_empty() || bias.len() == self.outputs, "linear: length of the bias");
+        if x.len() / self.inputs <= FEW {
+            return self.few(x, weight, bias);
+        }
         let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
         let weight = Panels::new(Matrix::transposed(weight, self.inputs), self.inputs, self.outputs);
         product(x, self.inputs, &weight, start, self.outputs)
+    }
+
+    /// The same bits for a few rows: the weight is turned round a panel at a time, which never leaves the nearest cache,
+    /// since nobody comes back to it.
+    fn few(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+        let (rows, inputs) = (x.len() / self.inputs, self.inputs);
+        let width = panel_width();
+        let panels = self.outputs.div_ceil(width);
+        // waking a thread takes as long as a small weight
+        let together = if weight.len() < ALONE { panels } else { share(panels, rows_per_task(width * inputs)) };
+        let per_task = together * width;
+        // columns of a task lie together first: an output's rows cannot be shared out by columns
+        let mut columns = vec![0.0; rows * panels * width];
+        columns.par_chunks_mut(rows * per_task).enumerate().for_each(|(task, columns)| {
+            for (panel, out) in columns.chunks_exact_mut(rows * width).enumerate() {
+                let first = task * per_task + panel * width;
+                let last = self.outputs.min(first + width);
+                let weight = Matrix::transposed(&weight[first * inputs..last * inputs], inputs);
+                let start = if bias.is_empty() { Start::Zero } else { Start::Columns(&bias[first..last]) };
+                let weight = Panels::new(weight, inputs, last - first);
+                multiply_rows(x, inputs, &weight, start, &mut out[..rows * (last - first)]);
+            }
+        });
+        let mut out = Vec::with_capacity(rows * self.outputs);
+        for row in 0..rows {
+            for (panel, columns) in columns.chunks_exact(rows * width).enumerate() {
+                let count = width.min(self.outputs - panel * width);
+                out.extend_from_slice(&columns[row * count..][..count]);
+            }
+        }
+        out
     }
 
     /// Gradients of input, weight and bias; empty when not wanted.
@@ -122,6 +160,23 @@ mod tests {
                     assert_differences(&[&x, &weight, &bias], &grads.each_ref().map(Vec::as_slice), &grad, |p| {
                         naive::linear(&p[0], &p[1], &p[2])
                     });
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_alone_and_among_many() {
+        for (inputs, outputs) in [(7, 3), (64, 40), (192, 1000)] {
+            let case = Linear { inputs, outputs };
+            let (x, weight, bias) = (noise(20 * inputs, 1), noise(inputs * outputs, 2), noise(outputs, 3));
+            for &path in Path::available() {
+                with_path(path, || {
+                    let many = case.forward(&x, &weight, &bias);
+                    for rows in [1, 4, FEW] {
+                        let few = case.forward(&x[..rows * inputs], &weight, &bias);
+                        assert_eq!(few, many[..rows * outputs], "{path:?} {rows}");
+                    }
                 });
             }
         }

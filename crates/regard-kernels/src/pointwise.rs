@@ -13,6 +13,8 @@ use crate::simd::{Vector, kernel};
 
 /// Pixels that fill vectors well.
 const ROW: usize = 128;
+/// Pixels that are packed at a time.
+const PACKED: usize = 256;
 /// Pixels whose products are summed at once into a gradient of the matrix.
 const DEPTH: usize = 256;
 
@@ -34,11 +36,17 @@ impl Pointwise {
         filled(x.len() / inputs * outputs, group * outputs * pixels, |index, out| {
             let x = piece(x, index, group * inputs * pixels);
             let columns = x.len() / inputs;
-            let panels = Panels::new(Matrix::rows(&joined(x, inputs, pixels), columns), inputs, columns);
+            let joined = joined(x, inputs, pixels);
             if columns == pixels {
-                multiply(left, &panels, start, (out, pixels));
+                // some columns at a time are packed where the product finds them in a cache
+                for first in (0..pixels).step_by(PACKED) {
+                    let count = PACKED.min(pixels - first);
+                    let panels = Panels::new(Matrix::rows(&joined[first..], columns), inputs, count);
+                    multiply(left, &panels, start, (&mut out[first..], pixels));
+                }
                 return;
             }
+            let panels = Panels::new(Matrix::rows(&joined, columns), inputs, columns);
             let mut row = vec![0.0; outputs * columns];
             multiply(left, &panels, start, (&mut row, columns));
             for (image, out) in out.chunks_exact_mut(outputs * pixels).enumerate() {

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::elementwise::rows_per_task;
+use crate::simd::{Vector, kernel};
 
 /// Planes `[P, H, W] -> [P, H/b, W/b]`; rows and columns that do not fill a block take no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,9 @@ impl BlockMax {
         let mut out = vec![0.0; self.planes(x) * map];
         let task = rows_per_task(plane);
         out.par_chunks_mut(task * map).zip(x.par_chunks(task * plane)).for_each(|(out, x)| {
+            let mut row = vec![0.0; self.width];
             for (out, x) in out.chunks_exact_mut(map).zip(x.chunks_exact(plane)) {
-                self.visit(|place, corner| out[place] = self.largest(x, corner));
+                largest_of_blocks(*self, x, &mut row, out);
             }
         });
         out
@@ -80,7 +82,7 @@ impl BlockMax {
         let mut best = f32::NEG_INFINITY;
         for row in 0..self.block {
             for &x in &x[corner + row * self.width..][..self.block] {
-                best = if x > best || x.is_nan() { x } else { best };
+                best = larger(best, x);
             }
         }
         best
@@ -96,6 +98,37 @@ impl BlockMax {
         let plane = self.height * self.width;
         assert!(x.len().is_multiple_of(plane), "block maximum: planes of {plane} do not divide {}", x.len());
         x.len() / plane
+    }
+}
+
+/// What is not a number stays so.
+#[inline(always)]
+fn larger(best: f32, x: f32) -> f32 {
+    if x > best || x.is_nan() { x } else { best }
+}
+
+kernel!(
+    /// Of one plane; `row` is room for one.
+    fn largest_of_blocks(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut [f32]) = largest_of_blocks_body
+);
+
+/// Down the columns first, which the compiler turns into vectors, then along.
+#[inline(always)]
+fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut [f32]) {
+    let BlockMax { width, block, .. } = case;
+    for (x, out) in x.chunks_exact(block * width).zip(out.chunks_exact_mut(width / block)) {
+        let (first, rest) = x.split_at(width);
+        row.copy_from_slice(first);
+        for x in rest.chunks_exact(width) {
+            row.iter_mut().zip(x).for_each(|(best, x)| *best = larger(*best, *x));
+        }
+        if block == 2 {
+            // the common one, of known length
+            out.iter_mut().zip(row.as_chunks::<2>().0).for_each(|(out, [a, b])| *out = larger(*a, *b));
+        } else {
+            let blocks = out.iter_mut().zip(row.chunks_exact(block));
+            blocks.for_each(|(out, row)| *out = row.iter().copied().fold(f32::NEG_INFINITY, larger));
+        }
     }
 }
 

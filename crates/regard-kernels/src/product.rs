@@ -202,22 +202,27 @@ pub(crate) fn transpose_into(x: &[f32], columns: usize, stride: usize, out: &mut
     turn([x.len() / columns, columns], (x, columns), (out, stride));
 }
 
-/// The transpose of `[rows, columns]`, both sides in rows of the given strides.
-pub(crate) fn turn([rows, columns]: [usize; 2], (x, from): (&[f32], usize), (out, to): (&mut [f32], usize)) {
-    const SIDE: usize = 16;
+kernel!(
+    /// The transpose of `[rows, columns]`, both sides in rows of the given strides.
+    pub(crate) fn turn(size: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) = turn_body
+);
+
+#[inline(always)]
+fn turn_body<V: Vector>([rows, columns]: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) {
+    const SIDE: usize = 8;
+    let ((x, from), (out, to)) = (from, to);
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    assert!(from >= columns && x.len() >= (rows - 1) * from + columns, "the matrix is too small");
+    assert!(to >= rows && out.len() >= (columns - 1) * to + rows, "the output is too small");
     for i0 in (0..rows).step_by(SIDE) {
         for j0 in (0..columns).step_by(SIDE) {
             if i0 + SIDE <= rows && j0 + SIDE <= columns {
-                // by way of a block of known size, whose loops the compiler unrolls without checks
-                let mut block = [[0.0; SIDE]; SIDE];
-                for i in 0..SIDE {
-                    let row = &x[(i0 + i) * from + j0..][..SIDE];
-                    for j in 0..SIDE {
-                        block[j][i] = row[j];
-                    }
-                }
-                for (j, block) in block.iter().enumerate() {
-                    out[(j0 + j) * to + i0..][..SIDE].copy_from_slice(block);
+                // SAFETY: the block lies within both, by the assertions above
+                unsafe {
+                    let block = x.as_ptr().add(i0 * from + j0);
+                    V::turn_eight((block, from), (out.as_mut_ptr().add(j0 * to + i0), to));
                 }
             } else {
                 for j in j0..columns.min(j0 + SIDE) {
@@ -234,21 +239,24 @@ pub(crate) fn turn([rows, columns]: [usize; 2], (x, from): (&[f32], usize), (out
 mod tests {
     use super::*;
 
+    use crate::naive::{assert_close, noise};
+    use crate::simd::{Path, with_path};
+
     #[test]
-    fn turning_swaps_rows_and_columns() {
-        for [rows, columns] in [[1, 1], [16, 16], [5, 40], [33, 17]] {
-            let x = noise(rows * (columns + 2), 1);
-            let mut out = vec![0.0; columns * (rows + 3)];
-            turn([rows, columns], (&x, columns + 2), (&mut out, rows + 3));
-            for i in 0..rows {
-                for j in 0..columns {
-                    assert_eq!(out[j * (rows + 3) + i], x[i * (columns + 2) + j]);
+    fn turning_swaps_rows_and_columns_on_every_path() {
+        for &path in Path::available() {
+            for [rows, columns] in [[1, 1], [8, 8], [16, 16], [5, 40], [33, 17], [0, 3]] {
+                let x = noise(rows * (columns + 2), 1);
+                let mut out = vec![0.0; columns * (rows + 3)];
+                with_path(path, || turn([rows, columns], (&x, columns + 2), (&mut out, rows + 3)));
+                for i in 0..rows {
+                    for j in 0..columns {
+                        assert_eq!(out[j * (rows + 3) + i], x[i * (columns + 2) + j], "{path:?}");
+                    }
                 }
             }
         }
     }
-    use crate::naive::{assert_close, noise};
-    use crate::simd::{Path, with_path};
 
     fn expected(size: Size, a: Matrix, b: &[f32], start: &[f32]) -> Vec<f64> {
         let mut out: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();

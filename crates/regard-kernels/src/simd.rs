@@ -97,6 +97,10 @@ pub(crate) trait Vector: Copy {
     fn positive(self, yes: Self, no: Self) -> Self;
     fn sum(self) -> f32;
     fn max_lane(self) -> f32;
+    /// Eight rows of eight become columns; rows lie a stride apart.
+    /// # Safety
+    /// All of them must be readable at `from` and writable at `to`, and not be the same.
+    unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize));
 
     #[inline(always)]
     fn zero() -> Self {
@@ -220,6 +224,16 @@ impl Vector for Portable {
     fn max_lane(self) -> f32 {
         self.0.iter().fold(f32::NEG_INFINITY, |a, &b| if a > b { a } else { b })
     }
+    #[inline(always)]
+    unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
+        // SAFETY: rows are readable and writable by contract
+        unsafe {
+            let rows: [Self; 8] = std::array::from_fn(|i| Self::load(from.0.add(i * from.1)));
+            for j in 0..8 {
+                Self(std::array::from_fn(|i| rows[i].0[j])).store(to.0.add(j * to.1));
+            }
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -308,6 +322,10 @@ mod x86 {
         #[inline(always)]
         fn max_lane(self) -> f32 {
             unsafe { _mm512_reduce_max_ps(self.0) }
+        }
+        #[inline(always)]
+        unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
+            unsafe { Avx2::turn_eight(from, to) };
         }
     }
 
@@ -400,6 +418,29 @@ mod x86 {
             let mut lanes = [0.0f32; 8];
             unsafe { self.store(lanes.as_mut_ptr()) };
             lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if a > b { a } else { b })
+        }
+        #[inline(always)]
+        unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
+            unsafe {
+                let row = |i: usize| _mm256_loadu_ps(from.0.add(i * from.1));
+                // pairs, then fours, then halves change places
+                let pairs = [0, 2, 4, 6].map(|i| [row(i), row(i + 1)]);
+                let pairs = pairs.map(|[a, b]| [_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)]);
+                let fours = [0, 2].map(|i| {
+                    let ([a, b], [c, d]) = (pairs[i], pairs[i + 1]);
+                    [
+                        _mm256_shuffle_ps::<0b01_00_01_00>(a, c),
+                        _mm256_shuffle_ps::<0b11_10_11_10>(a, c),
+                        _mm256_shuffle_ps::<0b01_00_01_00>(b, d),
+                        _mm256_shuffle_ps::<0b11_10_11_10>(b, d),
+                    ]
+                });
+                for j in 0..4 {
+                    let (low, high) = (fours[0][j], fours[1][j]);
+                    _mm256_storeu_ps(to.0.add(j * to.1), _mm256_permute2f128_ps::<0x20>(low, high));
+                    _mm256_storeu_ps(to.0.add((j + 4) * to.1), _mm256_permute2f128_ps::<0x31>(low, high));
+                }
+            }
         }
     }
 }
