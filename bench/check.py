@@ -3,6 +3,7 @@
 import os
 
 import torch
+import torch.nn.functional as functional
 from safetensors.torch import load_file
 
 import peers
@@ -31,6 +32,27 @@ def loaded(preset, tensors):
     return model
 
 
+def gradients(tensors, name):
+    """How far our loss and our gradient are from torch's in f64, and torch's in f32 from it.
+
+    The judge is f64, since gradients of these networks lose digits in f32, whoever computes them. The steps of AdamW cannot
+    be compared: the first one goes by the signs of the gradient, also where it is nothing but rounding.
+    """
+    images, losses = tensors.pop("images"), tensors.pop("losses")
+    changes = {each.removeprefix("change."): tensors.pop(each) for each in list(tensors) if each.startswith("change.")}
+    told = {}
+    for kind in (torch.float64, torch.float32):
+        model = loaded(name, tensors).to(kind).train()
+        loss = functional.cross_entropy(model(images.to(kind)), torch.arange(len(images)) % 10)
+        loss.backward()
+        told[kind] = loss.item(), {each: parameter.grad for each, parameter in model.named_parameters()}
+    (loss, exact), (_, single) = told[torch.float64], told[torch.float32]
+    own = windows.renamed(loaded(name, tensors), changes)
+    longest = torch.cat([each.flatten() for each in exact.values()]).norm()
+    apart = lambda theirs: (torch.cat([(theirs[each].reshape(exact[each].shape) - exact[each]).flatten() for each in exact]).norm() / longest).item()
+    return {"loss to torch in f64": abs(losses[0].item() - loss) / loss, "gradient to it": apart({each: -own[each] for each in exact}), "torch's gradient in f32": apart(single)}
+
+
 def differences(work, tensors, setting):
     """How far each peer is from us."""
     kind, name, *sizes = work.split()
@@ -42,14 +64,9 @@ def differences(work, tensors, setting):
             runs |= peers.in_runtimes(model, images, setting.threads)
         return {peer: far(run(), logits) for peer, run in runs.items()}
     if kind == "train":
-        images, losses = tensors.pop("images"), tensors.pop("losses")
-        # the judge is torch in f64: on sasa-nano and san-nano-patchwise torch in f32 leaves it by up to 1e-2 within three
-        # steps, more or less with the draw of the weights; why is not known
-        exact = peers.step(loaded(name, tensors).double(), images.double())
-        single = peers.step(loaded(name, tensors), images)
-        judge = torch.tensor([exact() for _ in losses])
-        theirs = torch.tensor([single() for _ in losses])
-        return {"ours to torch in f64, three losses": far(losses, judge), "torch in f32 to it": far(theirs, judge)}
+        path = os.path.join(setting.folder, "gradient.safetensors")
+        setting.ours.ask(f"check {path} gradient {name} {sizes[0]}")
+        return gradients(load_file(path), name)
     if kind == "pictures":
         folder, count = name, int(sizes[0])
         theirs = torch.stack(peers.pictures(folder, count, 1)())

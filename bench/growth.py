@@ -20,6 +20,15 @@ TOKENS = [256, 512, 1024, 2048, 4096, 8192]
 SIDES = [14, 28, 56, 112, 224]
 WINDOWS = [3, 5, 7, 9, 11]
 BATCHES = [1, 2, 4, 8, 16, 32]
+LAYER_TOKENS = [64, 128, 256, 512, 1024, 2048, 4096]
+LAYER_WIDTH = 256
+# cost of a layer, steps that wait for each other, longest way between two tokens
+LAYERS = {
+    "recurrent": ["n d^2", "n", "n"],
+    "convolution": ["k n d^2", "1", "log_k n"],
+    "attention": ["n^2 d", "1", "1"],
+}
+WRITTEN = [10, 20, 40, 80]
 WIDTH = 64
 VIT = "vit-tiny-patch16-224"
 # multiply-adds of a picture, twice: what `regard models show vit-tiny-patch16-224` counts
@@ -174,7 +183,41 @@ def batches(ours, threads, rounds, limits, folder):
     return told
 
 
-CURVES = {"tokens": tokens, "windows": windows, "pixels": sides, "batches": batches}
+def layers(ours, threads, rounds, limits, folder):
+    """One layer of each kind over a sentence, forward: the comparison of the Transformer's paper, measured."""
+    points = []
+    for count in LAYER_TOKENS:
+        say(f"layers over {count} tokens")
+        points.append(point({kind: Work(ours, f"layer {kind} {count} {LAYER_WIDTH}", counts_memory=True) for kind in LAYERS}, rounds))
+    figures.curves([
+        {"title": "time", "x": "tokens", "y": "milliseconds", "base2": True, "lines": series(LAYER_TOKENS, points, "seconds", 1e3)},
+        {"title": "peak memory beyond the inputs", "x": "tokens", "y": "megabytes", "base2": True, "lines": series(LAYER_TOKENS, points, "bytes", 1e-6)},
+    ], f"one layer of width {LAYER_WIDTH}, forward, {threads} threads", folder, "growth-layers")
+    print("| layer | operations | steps in turn | longest path | " + " | ".join(f"n={count}" for count in LAYER_TOKENS) + " |")
+    print("|---|---|---|---|" + "---:|" * len(LAYER_TOKENS))
+    for kind, words in LAYERS.items():
+        cells = [f"{1e3 * at[kind]['seconds']:.2f} ms, {1e-6 * at[kind]['bytes']:.1f} MB" for at in points]
+        print("| " + " | ".join([kind, *words, *cells]) + " |")
+    return {"tokens": LAYER_TOKENS, "points": points}
+
+
+def decoding(ours, threads, rounds, limits, folder):
+    """A small Transformer that writes a sentence token by token, with kept keys and values and without."""
+    points = []
+    for count in WRITTEN:
+        say(f"writing {count} tokens")
+        points.append(point({words: Work(ours, f"decode {how} {count}") for words, how in (("with the cache", "kept"), ("without", "again"))}, rounds, memory=False))
+    figures.curves([
+        {"title": "time of a sentence", "x": "tokens", "y": "milliseconds", "base2": True, "lines": series(WRITTEN, points, "seconds", 1e3)},
+    ], f"transformer-small, greedy, {threads} threads", folder, "growth-decoding")
+    print("| tokens | with the cache | without | ratio |\n|---:|---:|---:|---:|")
+    for count, at in zip(WRITTEN, points):
+        kept, again = (at[name]["seconds"] for name in ("with the cache", "without"))
+        print(f"| {count} | {1e3 * kept:.1f} ms | {1e3 * again:.1f} ms | {again / kept:.2f} |")
+    return {"tokens": WRITTEN, "points": points}
+
+
+CURVES = {"tokens": tokens, "windows": windows, "pixels": sides, "batches": batches, "layers": layers, "decoding": decoding}
 
 
 def main():
@@ -199,7 +242,7 @@ def main():
             say(f"{arguments.figures}/growth-{name}.svg after {time.time() - start:.0f} s")
             with open(path, "w") as file:
                 json.dump(told, file, indent=1)
-    print(json.dumps(told, indent=1))
+    say(f"wrote {path}")
 
 
 main()

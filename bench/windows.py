@@ -296,16 +296,20 @@ def create(preset):
     raise ValueError(f"no model of windows `{preset}` (of {family})")
 
 
-def load(model, tensors):
-    """Regard's tensors; its 1x1 convolutions are linear maps [out, in]."""
+def renamed(model, tensors):
+    """Regard's tensors under the names of the model here; its 1x1 convolutions are linear maps [out, in]."""
     state = model.state_dict()
     # gamma's linear maps have no module of their own there
     names = {"linear1": "conv1.weight", "linear2": "conv2.weight", "bias2": "conv2.bias"}
-    renamed = {}
+    told = {}
     for name, tensor in tensors.items():
         part, _, last = name.rpartition(".")
         name = f"{part}.{names[last]}" if part.endswith("gamma") and last in names else name
-        renamed[name] = tensor.reshape(state[name].shape) if name in state else tensor
-    counters = {name: value for name, value in state.items() if name.endswith("num_batches_tracked")}
-    model.load_state_dict(renamed | counters)
+        told[name] = tensor.reshape(state[name].shape) if name in state else tensor
+    return told
+
+
+def load(model, tensors):
+    counters = {name: value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}
+    model.load_state_dict(renamed(model, tensors) | counters)
     return model

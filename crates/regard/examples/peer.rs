@@ -11,7 +11,10 @@
 //! - `prepared MODEL BATCH`: inference as `regard predict` does it; `int8 MODEL BATCH`: the same in eight bits;
 //! - `model MODEL BATCH`: inference layer by layer;
 //! - `train MODEL BATCH`: a step of the training engine, with `AdamW`;
+//! - `gradient MODEL BATCH`: a step of plain gradient descent at a rate of 1, for `check`;
 //! - `forward OPERATOR SIZES` and `backward OPERATOR SIZES`, which is forward and backward;
+//! - `layer attention|recurrent|convolution TOKENS WIDTH`: a layer of each kind over one sentence, forward;
+//! - `decode kept|again TOKENS`: a small Transformer writes so many tokens, with a cache or without;
 //! - `pictures FOLDER COUNT`: JPEG to normalised pixels, one by one; `pictures-together`: on all threads.
 
 #![allow(clippy::print_stdout)] // the numbers are what it is for
@@ -23,9 +26,11 @@ use regard::attention::{
     DotProduct, Gamma, Local, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwise, Relative, dot_product,
     local, pairwise, patchwise, position,
 };
-use regard::data::{Batch, Picture, Preprocess, Target, prepare};
-use regard::models::{Model, preset};
+use regard::data::{Batch, Picture, Preprocess, Target, Tokens, prepare};
+use regard::layers::{GatedUnit, Linear, MultiHeadAttention};
+use regard::models::{Model, preset, translator};
 use regard::train::{Alone, Engine, Optimiser, Recipe};
+use regard::translate::{Search, translate as decode};
 use regard::weights::{Tensors, shapes, tensors, write_tensors};
 use regard::{Pass, Prepared, device};
 use std::collections::HashMap;
@@ -39,8 +44,10 @@ static PEAK: PeakAlloc = PeakAlloc;
 /// Gives back what it computed, by name, when asked to; that is not part of what is timed.
 type Run = Box<dyn FnMut(Option<&mut Tensors>)>;
 
-/// The rate of every training step.
+/// The rate of every training step that is timed.
 const RATE: f64 = 1e-4;
+const ADAMW: Optimiser = Optimiser::Adamw { rate: RATE, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.05 };
+const SGD: Optimiser = Optimiser::Sgd { rate: 1.0, momentum: 0.0, nesterov: false, decay: 0.0 };
 
 fn main() {
     device::keep_memory();
@@ -99,10 +106,10 @@ fn parameters(model: &str) -> f64 {
     trained.map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>() as f64
 }
 
-/// Runs the work three times and writes what it began with and what came out last.
+/// Runs the work and writes what it began with and what came out.
 fn check(file: &Path, work: &[&str]) -> f64 {
     let (mut tensors, mut run) = made(work);
-    (0..3).for_each(|_| run(Some(&mut tensors)));
+    run(Some(&mut tensors));
     write_tensors(file, &tensors).expect("the file can be written");
     0.0
 }
@@ -122,7 +129,8 @@ fn made(work: &[&str]) -> (Tensors, Run) {
             let model = Prepared::int8(model).expect("a model with a form in eight bits");
             Box::new(move |images| model.forward(images))
         }),
-        ["train", name, batch] => training(name, number(batch)),
+        ["train", name, batch] => training(name, number(batch), ADAMW, RATE),
+        ["gradient", name, batch] => training(name, number(batch), SGD, 1.0),
         ["forward", name, ref sizes @ ..] => {
             let sizes: Vec<usize> = sizes.iter().map(|size| number(size)).collect();
             let Operator { inputs, run } = operator(name, &sizes, &device::cpu());
@@ -138,6 +146,8 @@ fn made(work: &[&str]) -> (Tensors, Run) {
             };
             (inputs, Box::new(run))
         }
+        ["layer", kind, count, width] => layer(kind, number(count), number(width)),
+        ["decode", how, count] => decoding(how == "kept", number(count)),
         ["pictures", folder, count] => {
             pictures(folder, number(count), |files| files.iter().map(|file| pixels(file)).collect())
         }
@@ -176,8 +186,8 @@ fn inference(name: &str, batch: usize, ready: impl FnOnce(Model) -> Forward) -> 
     (inputs, Box::new(move |kept| keep(kept, "logits", forward(images.clone()))))
 }
 
-/// Steps on one batch whose classes go from 0 to 9 and again.
-fn training(name: &str, batch: usize) -> (Tensors, Run) {
+/// Steps on one batch whose classes go from 0 to 9 and again; what the first one changed is kept as `change.NAME`.
+fn training(name: &str, batch: usize, optimiser: Optimiser, rate: f64) -> (Tensors, Run) {
     let device = device::cpu();
     let (model, images) = model_and_images(name, batch, &device.clone().autodiff());
     let mut inputs = tensors(&model);
@@ -185,15 +195,22 @@ fn training(name: &str, batch: usize) -> (Tensors, Run) {
     let shape = images.dims();
     let images = images.into_data().try_to_vec().expect("pixels are f32");
     let parts = [Batch { images, shape, targets: (0..batch).map(|picture| Target::pure(picture % 10)).collect() }];
-    let optimiser = Optimiser::Adamw { rate: RATE, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.05 };
+    let before = tensors(&model);
     let recipe = Recipe { model: name.into(), batch, optimiser, ..Recipe::default() };
     let mut engine = Engine::new(&recipe, model, None, &device).expect("a recipe without parts works");
     let mut losses = Vec::new();
     let mut step = 0;
     let run = move |kept: Option<&mut Tensors>| {
-        let done = engine.step(step, RATE, &parts, false, &Alone).expect("the loss is finite");
+        let done = engine.step(step, rate, &parts, false, &Alone).expect("the loss is finite");
         step += 1;
         if let Some(kept) = kept {
+            if losses.is_empty() {
+                for (name, after) in tensors(&engine.model()) {
+                    let change = before[&name].iter::<f32>().zip(after.iter::<f32>()).map(|(from, to)| to - from);
+                    let change = TensorData::new(change.collect::<Vec<f32>>(), after.shape().clone());
+                    kept.insert(format!("change.{name}"), change);
+                }
+            }
             losses.push(done.loss as f32);
             kept.insert("losses".into(), TensorData::new(losses.clone(), [losses.len()]));
         }
@@ -269,6 +286,48 @@ fn operator(name: &str, sizes: &[usize], device: &Device) -> Operator {
         }
         _ => panic!("no operator `{name}` of {sizes:?}"),
     }
+}
+
+/// What each token becomes by way of the others, in the three ways that the Transformer's paper compares.
+fn layer(kind: &str, count: usize, width: usize) -> (Tensors, Run) {
+    let device = device::cpu();
+    let x = random([1, count, width], &device);
+    let forward: Box<dyn Fn(Tensor<3>) -> Tensor<3>> = match kind {
+        "attention" => {
+            let layer = MultiHeadAttention::new(width, 8, &device);
+            Box::new(move |x| layer.within(x, &DotProduct::default(), &mut Pass::silent()))
+        }
+        "recurrent" => {
+            let layer = GatedUnit::new(width, width, None, &device);
+            Box::new(move |x| layer.read(x, None, false))
+        }
+        "convolution" => {
+            // three neighbours are one long row
+            let layer = Linear::new(3 * width, width, &device);
+            Box::new(move |x| {
+                let edge = Tensor::zeros([1, 1, width], &x.device());
+                let all = Tensor::cat(vec![edge.clone(), x, edge], 1);
+                let neighbours = (0..3).map(|place| all.clone().narrow(1, place, count)).collect();
+                layer.forward(Tensor::cat(neighbours, 2))
+            })
+        }
+        _ => panic!("no layer `{kind}`"),
+    };
+    (Tensors::new(), Box::new(move |kept| keep(kept, "out", forward(x.clone()))))
+}
+
+/// Greedy, from as many tokens as it writes.
+fn decoding(cache: bool, count: usize) -> (Tensors, Run) {
+    let device = device::cpu();
+    let model = translator::preset("transformer-small").expect("a preset").config.init(&device).expect("it works");
+    let source = Tokens::new(&[(5..5 + count as u32).collect::<Vec<u32>>()]);
+    // no token ends the sentence, so that it is cut
+    let search = Search { cache, longer: 0, ..Search::new(2, u32::MAX).greedy() };
+    let run = move |_: Option<&mut Tensors>| {
+        let written = decode(&model, &source, &search, &device);
+        assert_eq!(written[0][0].tokens.len(), count);
+    };
+    (Tensors::new(), Box::new(run))
 }
 
 /// `[3, 224, 224]`
