@@ -422,19 +422,25 @@ mod x86 {
         #[inline(always)]
         unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
             unsafe {
-                let row = |i: usize| _mm256_loadu_ps(from.0.add(i * from.1));
+                // written out: a closure would not be compiled for this instruction set
+                let mut rows = [_mm256_setzero_ps(); 8];
+                for (i, row) in rows.iter_mut().enumerate() {
+                    *row = _mm256_loadu_ps(from.0.add(i * from.1));
+                }
                 // pairs, then fours, then halves change places
-                let pairs = [0, 2, 4, 6].map(|i| [row(i), row(i + 1)]);
-                let pairs = pairs.map(|[a, b]| [_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)]);
-                let fours = [0, 2].map(|i| {
-                    let ([a, b], [c, d]) = (pairs[i], pairs[i + 1]);
-                    [
-                        _mm256_shuffle_ps::<0b01_00_01_00>(a, c),
-                        _mm256_shuffle_ps::<0b11_10_11_10>(a, c),
-                        _mm256_shuffle_ps::<0b01_00_01_00>(b, d),
-                        _mm256_shuffle_ps::<0b11_10_11_10>(b, d),
-                    ]
-                });
+                let mut pairs = rows;
+                for i in [0, 2, 4, 6] {
+                    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+                    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+                }
+                let mut fours = [[rows[0]; 4]; 2];
+                for (i, fours) in fours.iter_mut().enumerate() {
+                    let (a, b, c, d) = (pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]);
+                    fours[0] = _mm256_shuffle_ps::<0b01_00_01_00>(a, c);
+                    fours[1] = _mm256_shuffle_ps::<0b11_10_11_10>(a, c);
+                    fours[2] = _mm256_shuffle_ps::<0b01_00_01_00>(b, d);
+                    fours[3] = _mm256_shuffle_ps::<0b11_10_11_10>(b, d);
+                }
                 for j in 0..4 {
                     let (low, high) = (fours[0][j], fours[1][j]);
                     _mm256_storeu_ps(to.0.add(j * to.1), _mm256_permute2f128_ps::<0x20>(low, high));
