@@ -61,6 +61,14 @@ impl Picture {
     /// # Errors
     /// The reason why they are not a picture.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        Self::decode_at_most(bytes, MOST_PIXELS)
+    }
+
+    /// Reads the bytes of such a file if it says that it has at most so many pixels; none is decoded otherwise.
+    ///
+    /// # Errors
+    /// The reason why they are not a picture, or its size.
+    pub fn decode_at_most(bytes: &[u8], pixels: u64) -> Result<Self, String> {
         let wrong = |error: image::ImageError| error.to_string();
         let format = image::guess_format(bytes).ok().filter(|format| FORMATS.contains(format));
         let format = format.ok_or("not a JPEG, PNG, WebP, GIF or BMP picture")?;
@@ -82,8 +90,9 @@ impl Picture {
         if columns == 0 || rows == 0 {
             return Err(format!("{columns} x {rows} pixels"));
         }
-        if u64::from(columns) * u64::from(rows) > MOST_PIXELS || decoder.total_bytes() > MOST_BYTES {
-            return Err(format!("{columns} x {rows} pixels are more than {MOST_PIXELS}"));
+        let most = pixels.min(MOST_PIXELS);
+        if u64::from(columns) * u64::from(rows) > most || decoder.total_bytes() > MOST_BYTES {
+            return Err(format!("{columns} x {rows} pixels are more than {most}"));
         }
         let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
         let mut picture = DynamicImage::from_decoder(decoder).map_err(wrong)?;
