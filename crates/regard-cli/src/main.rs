@@ -1,6 +1,7 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
 mod args;
+mod candidates;
 mod compare;
 mod data;
 mod denoise;
