@@ -18,6 +18,7 @@ mod predict;
 mod quickstart;
 mod recipes;
 mod run;
+mod serve;
 mod table;
 mod train;
 mod translate;
