@@ -125,6 +125,7 @@ async def load(server, photos, connections, seconds):
         "wrong": wrong,
         "memory_mb": max(memory) / 2**20,
         "growth_mb": (settled[-1] - settled[0]) / 2**20,
+        "classes": [each["answers"][0]["class"] for each in expected],
     }
 
 
@@ -147,7 +148,8 @@ def servers(options, folder):
         def start():
             port = free_port()
             command = [sys.executable, "bench/serve_peer.py", "serve", f"{folder}/model.onnx", str(port), str(processes)]
-            return Server(f"fastapi, {processes} processes", command, "/ready", port)
+            name = f"fastapi, {processes} process" + "es" * (processes > 1)
+            return Server(name, command, "/ready", port)
 
         return start
 
@@ -186,6 +188,9 @@ def main():
                 "{memory_mb:>10.0f} {growth_mb:>10.1f}".format(**result),
                 flush=True,
             )
+    for result in results[1:]:
+        pairs = zip(results[0]["classes"], result["classes"], strict=True)
+        print(f"{result['server']}: {sum(a == b for a, b in pairs)} of {len(photos)} answers are those of regard")
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     if any(result["wrong"] for result in results):

@@ -13,6 +13,8 @@ import sys
 
 
 def export(weights, path):
+    import warnings
+
     import safetensors.torch
     import timm
     import torch
@@ -22,7 +24,9 @@ def export(weights, path):
     axes = {"input": {0: "batch"}, "logits": {0: "batch"}}
     images = torch.zeros(1, 3, 224, 224)
     names = {"input_names": ["input"], "output_names": ["logits"]}
-    torch.onnx.export(model, images, path, dynamic_axes=axes, dynamo=False, **names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, images, path, dynamic_axes=axes, dynamo=False, **names)
 
 
 def create():
