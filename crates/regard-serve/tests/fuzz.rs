@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use regard::data::Picture;
 use regard::weights;
 use regard_serve::tensors::Inference;
+use std::ffi::OsStr;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,9 @@ use std::path::{Path, PathBuf};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// What cases may take at a time, whatever files claim: two of the largest pictures, and what decoders need for them.
-const MOST_MEMORY: f32 = 400.0;
+/// Megabytes that all cases may take at a time, whatever files claim: some of the largest pictures, and what decoders
+/// need for them.
+const MOST_MEMORY: f32 = 100.0;
 
 /// Pixels of a picture, as a server would allow them.
 const PIXELS: u64 = 1 << 20;
@@ -29,14 +31,15 @@ fn here(path: &str) -> PathBuf {
 }
 
 /// Files of a folder in the order of their names, which is the same everywhere.
-fn seeds(folder: &str) -> Vec<Vec<u8>> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(here(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+fn seeds(folders: &[&str]) -> Vec<Vec<u8>> {
+    let files = folders.iter().flat_map(|folder| fs::read_dir(here(folder)).unwrap());
+    let mut paths: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| !path.ends_with("config.json") && !path.ends_with("io.safetensors"));
-    paths.sort();
+    paths.sort_by_key(|path| path.file_name().map(OsStr::to_owned));
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// SplitMix64: the same numbers for the same case.
+/// `SplitMix64`: the same numbers for the same case.
 struct Draw(u64);
 
 impl Draw {
@@ -142,8 +145,8 @@ fn mend(bytes: &mut [u8]) {
 }
 
 /// Runs the cases of a reader.
-fn fuzz(folder: &str, read: impl Fn(&[u8]) + Sync + std::panic::RefUnwindSafe) {
-    let seeds = seeds(folder);
+fn fuzz(folders: &[&str], read: impl Fn(&[u8]) + Sync + std::panic::RefUnwindSafe) {
+    let seeds = seeds(folders);
     seeds.iter().for_each(|seed| read(seed));
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
     let cases = match number("REGARD_FUZZ_CASE") {
@@ -155,14 +158,14 @@ fn fuzz(folder: &str, read: impl Fn(&[u8]) + Sync + std::panic::RefUnwindSafe) {
         let read = &read;
         catch_unwind(move || read(&bytes)).is_err()
     });
-    assert_eq!(failed, None, "a case of {folder} panics; `REGARD_FUZZ_CASE` runs it alone");
+    assert_eq!(failed, None, "a case of {folders:?} panics; `REGARD_FUZZ_CASE` runs it alone");
     let peak = MEMORY.peak_usage_as_mb();
     assert!(peak < MOST_MEMORY, "{peak} MB");
 }
 
 #[test]
 fn damaged_pictures_are_read_or_refused() {
-    fuzz("../regard/fixtures/pictures", |bytes| {
+    fuzz(&["../regard/fixtures/pictures", "tests/seeds/pictures"], |bytes| {
         if let Ok(picture) = Picture::decode_at_most(bytes, PIXELS) {
             let [rows, columns] = picture.size();
             assert!(rows * columns <= PIXELS as usize && picture.pixels().len() == 3 * rows * columns);
@@ -172,7 +175,7 @@ fn damaged_pictures_are_read_or_refused() {
 
 #[test]
 fn damaged_requests_are_read_or_refused() {
-    fuzz("tests/seeds/json", |bytes| {
+    fuzz(&["tests/seeds/json"], |bytes| {
         // where the JSON of the binary form ends
         let end = bytes.windows(2).rposition(|pair| pair == b"]}").map(|at| at + 2);
         for json in [None, end] {
@@ -190,7 +193,7 @@ fn damaged_requests_are_read_or_refused() {
 fn damaged_weights_are_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_path_buf();
-    fuzz("tests/seeds/weights", move |bytes| {
+    fuzz(&["tests/seeds/weights"], move |bytes| {
         // each thread has its own file
         let file = path.join(format!("{:?}", std::thread::current().id()));
         fs::write(&file, bytes).unwrap();
