@@ -87,7 +87,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     let number: f64 = number.parse().map_err(|_| "a number and its unit, such as 2ms")?;
     Duration::try_from_secs_f64(number * seconds)
         .ok()
-        .filter(|time| *time <= Duration::from_secs(3600))
+        .filter(|time| *time <= Duration::from_hours(1))
         .ok_or_else(|| "a time from 0 to 60min".into())
 }
 

@@ -33,7 +33,7 @@ impl Served {
     }
 
     fn hear(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(60)).expect("it says something")
+        self.lines.recv_timeout(Duration::from_mins(1)).expect("it says something")
     }
 
     fn signal(&self, name: &str) {

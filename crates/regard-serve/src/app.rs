@@ -63,7 +63,7 @@ pub struct App {
     first_sentences: Option<String>,
     budget: Budget,
     pool: Arc<ThreadPool>,
-    /// As many decode at a time as there are threads, which bounds the pixels in memory.
+    /// Who is next to decode; as many as there are threads do so at a time, which bounds the pixels in memory.
     turns: Arc<Semaphore>,
 }
 
@@ -127,7 +127,8 @@ impl Server {
                 return Err(Error::Twice(name));
             }
         }
-        let turns = Arc::new(Semaphore::new(pool.current_num_threads()));
+        // a batch goes behind those who are next: with fewer of them than it takes, it would never be full
+        let turns = Arc::new(Semaphore::new(pool.current_num_threads().max(settings.batch)));
         let budget = Budget::new(settings.bodies.max(settings.body));
         let app = App { settings, tell, meters, slots, first_pictures, first_sentences, budget, pool, turns };
         Ok(Self { app: Arc::new(app) })

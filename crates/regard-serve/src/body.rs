@@ -1,10 +1,11 @@
 //! Bytes of requests, within limits of size, time and of what is held at once. They are never written anywhere.
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderMap, header};
 use futures_util::StreamExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::refusal::Refusal;
 use crate::settings::Settings;
@@ -69,6 +70,7 @@ pub async fn read(headers: &HeaderMap, body: Body, budget: &Budget, settings: &S
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(|error| Refusal::Input(format!("the body broke off: {error}")))?;
             if all.bytes.len() + piece.len() > most {
+                drain(pieces).await;
                 return Err(Refusal::Body(most));
             }
             if !budget.take(piece.len()) {
@@ -82,10 +84,20 @@ pub async fn read(headers: &HeaderMap, body: Body, budget: &Budget, settings: &S
     tokio::time::timeout(patience, read).await.unwrap_or(Err(Refusal::Slow(patience.as_secs())))
 }
 
+/// Reads on for a moment: who still sends when the connection is closed would not hear why.
+async fn drain(pieces: BodyDataStream) {
+    let mut left = 1usize << 20;
+    let end = pieces.take_while(|piece| {
+        left = left.saturating_sub(piece.as_ref().map_or(usize::MAX, axum::body::Bytes::len));
+        std::future::ready(left > 0)
+    });
+    // whoever sends forever has been heard long enough
+    let _ = tokio::time::timeout(Duration::from_secs(1), end.for_each(|_| std::future::ready(()))).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn block_on<F: Future>(future: F) -> F::Output {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -121,8 +133,8 @@ mod tests {
     fn nobody_is_waited_for_longer_than_the_patience() {
         let body = Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
         let settings = Settings { patience: Duration::from_millis(10), ..Settings::default() };
-        let budget = Budget::new(9);
-        let slow = read(&HeaderMap::new(), body, &budget, &settings);
+        let (headers, budget) = (HeaderMap::new(), Budget::new(9));
+        let slow = read(&headers, body, &budget, &settings);
         assert_eq!(block_on(slow).unwrap_err(), Refusal::Slow(0));
     }
 }

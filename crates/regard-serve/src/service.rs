@@ -19,6 +19,7 @@ use crate::refusal::Refusal;
 
 /// A model of either kind, ready to answer.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them, not an array
 pub enum Service {
     Pictures(Classifier),
     Sentences { bundle: Bundle, device: Device },
@@ -236,7 +237,7 @@ pub struct Translator {
 }
 
 /// Texts to translate, and how many beginnings to keep.
-pub struct Texts {
+pub struct Passage {
     pub model: Arc<Translator>,
     pub texts: Vec<String>,
     pub beam: usize,
@@ -246,7 +247,7 @@ pub struct Texts {
 pub type Translated = Result<Vec<Vec<Translation>>, Refusal>;
 
 /// Translators.
-pub type Sentences = Held<Translator, Texts, Translated>;
+pub type Sentences = Held<Translator, Passage, Translated>;
 
 impl Sentences {
     pub fn start(
@@ -254,31 +255,29 @@ impl Sentences {
         model: Translator,
         Tools { rules, pool, watch }: Tools<impl Watch>,
     ) -> std::io::Result<Self> {
-        let run = move |asked: &[Texts]| pool.install(|| translate(asked));
+        let run = move |asked: &[Passage]| pool.install(|| translate(asked));
         Ok(Self { current: RwLock::new(Arc::new(model)), lane: Lane::new(name, rules, watch, run)? })
     }
 }
 
 /// Translates the texts of requests that can go together as one batch.
-fn translate(asked: &[Texts]) -> Vec<Translated> {
-    let alike = |one: &Texts, other: &Texts| Arc::ptr_eq(&one.model, &other.model) && one.beam == other.beam;
-    let search = |one: &Texts| Search { beam: one.beam, ..one.model.bundle.search() };
+fn translate(asked: &[Passage]) -> Vec<Translated> {
+    let alike = |one: &Passage, other: &Passage| Arc::ptr_eq(&one.model, &other.model) && one.beam == other.beam;
+    let search = |one: &Passage| Search { beam: one.beam, ..one.model.bundle.search() };
     let mut answers = Vec::new();
     for group in asked.chunk_by(alike) {
         let Translator { bundle, device } = group[0].model.as_ref();
         let of = |texts: &[&String]| bundle.translate(texts, &search(&group[0]), device, &mut |_| {});
         let all: Vec<&String> = group.iter().flat_map(|one| &one.texts).collect();
-        match of(&all) {
-            Ok(mut found) => {
-                for one in group {
-                    let rest = found.split_off(one.texts.len());
-                    answers.push(Ok(std::mem::replace(&mut found, rest)));
-                }
+        if let Ok(mut found) = of(&all) {
+            for one in group {
+                let rest = found.split_off(one.texts.len());
+                answers.push(Ok(std::mem::replace(&mut found, rest)));
             }
+        } else {
             // one text is at fault: each request for itself
-            Err(_) => {
-                answers.extend(group.iter().map(|one| of(&one.texts.iter().collect::<Vec<_>>()).map_err(Refusal::from)))
-            }
+            let alone = |one: &Passage| of(&one.texts.iter().collect::<Vec<_>>()).map_err(Refusal::from);
+            answers.extend(group.iter().map(alone));
         }
     }
     answers

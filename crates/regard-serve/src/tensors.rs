@@ -43,9 +43,15 @@ struct Wanted {
 
 #[derive(Debug, Default, Deserialize)]
 struct Parameters {
-    binary_data_size: Option<usize>,
-    binary_data: Option<bool>,
-    binary_data_output: Option<bool>,
+    /// Bytes of a tensor behind the JSON.
+    #[serde(rename = "binary_data_size")]
+    size: Option<usize>,
+    /// Whether an output should come as bytes.
+    #[serde(rename = "binary_data")]
+    bytes: Option<bool>,
+    /// Whether all of them should.
+    #[serde(rename = "binary_data_output")]
+    all_bytes: Option<bool>,
 }
 
 /// What is in a tensor, in the order of its rows, nested or not.
@@ -124,7 +130,7 @@ impl Inference {
             .ok_or_else(|| format!("the header says {json} bytes of JSON, the body has {}", body.len()))?;
         let mut request: Self = serde_json::from_slice(head).map_err(|error| format!("not an inference: {error}"))?;
         for input in &mut request.inputs {
-            let Some(size) = input.parameters.binary_data_size else { continue };
+            let Some(size) = input.parameters.size else { continue };
             let (bytes, others) = rest
                 .split_at_checked(size)
                 .ok_or_else(|| format!("`{}` has {size} bytes, {} are left", input.name, rest.len()))?;
@@ -262,13 +268,13 @@ impl Inference {
                 let found = outputs.iter().find(|output| output.name == wanted.name);
                 let known = || outputs.iter().map(|output| output.name).collect::<Vec<_>>().join(", ");
                 let found = found.ok_or_else(|| format!("no output `{}`; there are: {}", wanted.name, known()))?;
-                Ok((found, wanted.parameters.binary_data))
+                Ok((found, wanted.parameters.bytes))
             };
             self.outputs.iter().map(find).collect::<Result<_, String>>()?
         };
         let (mut bytes, mut told) = (Vec::new(), Vec::new());
         for (Output { name, shape, data }, binary) in chosen {
-            let binary = binary.or(self.parameters.binary_data_output).unwrap_or(false).then(|| data.bytes());
+            let binary = binary.or(self.parameters.all_bytes).unwrap_or(false).then(|| data.bytes());
             let parameters = binary.as_ref().map(|own| Size { binary_data_size: own.len() });
             let data_told = binary.is_none().then_some(data);
             told.push(Told { name, shape, datatype: data.datatype(), parameters, data: data_told });

@@ -125,7 +125,9 @@ fn clients_that_leave_take_their_places_with_them() {
             stream
         })
         .collect();
-    thread::sleep(Duration::from_millis(50));
+    while place.metric("regard_queue_places{model=\"nano\"}") < Some(8.0) {
+        thread::sleep(Duration::from_millis(2));
+    }
     drop(streams);
     place.say(&bytes).ok();
     assert_eq!(place.metric("regard_queue_places{model=\"nano\"}"), Some(0.0));

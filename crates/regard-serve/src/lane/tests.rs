@@ -2,21 +2,28 @@ use super::*;
 use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 
-/// What a watcher saw: sizes of batches, those who gave up, panics.
+/// What a watcher saw.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<(Vec<usize>, usize, Vec<String>)>>);
+struct Seen(Arc<Mutex<Sight>>);
+
+#[derive(Default)]
+struct Sight {
+    batches: Vec<usize>,
+    given_up: usize,
+    panics: Vec<String>,
+}
 
 impl Watch for Seen {
     fn batch(&self, size: usize) {
-        self.0.lock().unwrap().0.push(size);
+        self.0.lock().unwrap().batches.push(size);
     }
 
     fn given_up(&self) {
-        self.0.lock().unwrap().1 += 1;
+        self.0.lock().unwrap().given_up += 1;
     }
 
     fn panicked(&self, message: String) {
-        self.0.lock().unwrap().2.push(message);
+        self.0.lock().unwrap().panics.push(message);
     }
 }
 
@@ -37,12 +44,12 @@ fn those_who_have_a_place_are_answered_together_and_in_their_own_words() {
         futures_util::future::join_all(asked).await
     });
     assert_eq!(answers, [Ok(2), Ok(4), Ok(6), Ok(8)]);
-    assert_eq!(seen.0.lock().unwrap().0, [4]);
+    assert_eq!(seen.0.lock().unwrap().batches, [4]);
 }
 
 #[test]
 fn whoever_comes_alone_does_not_wait() {
-    let rules = Rules { wait: Duration::from_secs(60), ..RULES };
+    let rules = Rules { wait: Duration::from_mins(1), ..RULES };
     let lane = Lane::new("alone", rules, Seen::default(), |inputs: &[u32]| inputs.to_vec()).unwrap();
     let begin = Instant::now();
     assert_eq!(block_on(lane.ask(lane.reserve(1).unwrap(), 7)), Ok(7));
@@ -92,7 +99,7 @@ fn a_panic_is_the_answer_to_its_question_alone() {
         futures_util::future::join_all(asked).await
     });
     assert_eq!(answers, [Ok(12), Err(Refusal::Panicked), Ok(14)]);
-    assert!(seen.0.lock().unwrap().2.iter().all(|message| message.contains("thirteen came")));
+    assert!(seen.0.lock().unwrap().panics.iter().all(|message| message.contains("thirteen came")));
     assert_eq!(block_on(lane.ask(lane.reserve(1).unwrap(), 1)), Ok(1), "the lane goes on");
 }
 
@@ -132,5 +139,5 @@ fn what_is_given_up_before_its_turn_is_never_computed() {
         assert_eq!(last.await.unwrap(), Ok(3));
     });
     assert_eq!(*done.lock().unwrap(), [1, 3]);
-    assert_eq!(seen.0.lock().unwrap().1, 1);
+    assert_eq!(seen.0.lock().unwrap().given_up, 1);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::json_response;
 use crate::app::{App, Slot};
 use crate::refusal::Refusal;
-use crate::service::{Kind, Pictures, Sentences, Texts};
+use crate::service::{Kind, Passage, Pictures, Sentences};
 use crate::tensors::{HEADER, Inference, Output, Reply, Sent};
 
 /// Names and shapes of what a model takes and gives; -1 is as many as one likes.
@@ -122,7 +122,7 @@ async fn translate(held: &Sentences, inference: &Inference) -> Result<Vec<Output
     let place = held.lane().reserve(texts.len())?;
     let model = held.current();
     let beam = model.bundle.search().beam;
-    let found = held.lane().ask(place, Texts { model, texts, beam }).await??;
+    let found = held.lane().ask(place, Passage { model, texts, beam }).await??;
     let best: Vec<String> = found.into_iter().filter_map(|all| Some(all.into_iter().next()?.text)).collect();
     Ok(vec![Output { name: "translation", shape: vec![best.len()], data: Sent::Texts(best) }])
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::json_response;
 use crate::app::App;
 use crate::refusal::Refusal;
-use crate::service::Texts;
+use crate::service::Passage;
 
 /// The widest beam that a client may ask for: work grows with it.
 const WIDEST: usize = 16;
@@ -55,7 +55,7 @@ pub async fn translate(State(app): State<Arc<App>>, request: Request) -> Result<
             return Err(Refusal::Input("`texts` is empty".into()));
         }
         let place = held.lane().reserve(texts.len())?;
-        let mut translations = held.lane().ask(place, Texts { model: held.current(), texts, beam }).await??;
+        let mut translations = held.lane().ask(place, Passage { model: held.current(), texts, beam }).await??;
         translations.iter_mut().for_each(|all| all.truncate(best));
         Ok(json_response(&Translated { model: name, translations }))
     })

@@ -66,7 +66,7 @@ impl Place {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         stream
     }
 
@@ -108,10 +108,10 @@ impl Drop for Place {
 
 /// A request in bytes, on a connection of its own.
 pub fn message(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
-    head += &format!("Content-Length: {}\r\n", body.len());
-    headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
-    [head.as_bytes(), b"\r\n", body].concat()
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    let length = format!("Content-Length: {}\r\n", body.len());
+    let others: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    [head.as_bytes(), length.as_bytes(), others.concat().as_bytes(), b"\r\n", body].concat()
 }
 
 /// Everything that is said, to the end.
