@@ -6,8 +6,8 @@ use std::io::Write;
 
 use crate::failure::Failure;
 use crate::{
-    compare, data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, table, train,
-    translate,
+    compare, data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, serve, table,
+    train, translate,
 };
 
 /// Attention models for vision.
@@ -35,6 +35,7 @@ enum Command {
     Translate(translate::Args),
     Eval(eval::Args),
     Run(run::Args),
+    Serve(serve::Args),
     Export(export::Args),
     Data(data::Args),
     Train(train::Args),
@@ -83,6 +84,7 @@ impl Plan {
                 Command::Translate(args) => translate::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Run(args) => run::run(&args, &self.device),
+                Command::Serve(args) => serve::run(&args, &self.device),
                 Command::Export(args) => export::run(&args, &self.device),
                 Command::Data(args) => data::run(&args, out),
                 Command::Train(args) => train::run(&args, &self.device, out),

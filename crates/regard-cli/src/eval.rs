@@ -1,6 +1,5 @@
 //! `regard eval`: how many pictures does a model get right, and which?
 
-mod candidates;
 mod classes;
 mod pictures;
 mod print;
@@ -13,10 +12,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::candidates::{Candidate, CandidateArgs};
 use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::model::at_least_one;
-use candidates::{Candidate, CandidateArgs};
 use classes::Classes;
 use pictures::{Pictures, Source};
 

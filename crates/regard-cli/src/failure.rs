@@ -46,6 +46,17 @@ impl Failure {
         self
     }
 
+    /// What failed, without the hint.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Input { message, .. }
+            | Self::Ours { message, .. }
+            | Self::Found { message, .. }
+            | Self::Stopped { message, .. } => message,
+            Self::Pipe => "output closed",
+        }
+    }
+
     pub fn status(&self) -> u8 {
         match self {
             Self::Input { .. } => 2,

@@ -1,6 +1,7 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
 mod args;
+mod candidates;
 mod compare;
 mod data;
 mod denoise;
@@ -17,6 +18,7 @@ mod predict;
 mod quickstart;
 mod recipes;
 mod run;
+mod serve;
 mod table;
 mod train;
 mod translate;

@@ -8,7 +8,7 @@ use regard::data::{Dataset, Part, dataset};
 use std::io::{Write as _, stderr};
 use std::sync::Arc;
 
-use super::candidates::Loaded;
+use crate::candidates::Loaded;
 use crate::failure::Failure;
 use crate::model::{batch, ready};
 

@@ -28,6 +28,9 @@ pub const MOST_PIXELS: u64 = 1 << 26;
 /// The most bytes of a file, and of what a decoder makes of it.
 const MOST_BYTES: u64 = 1 << 29;
 
+/// What a decoder may take for a pixel: four channels of sixteen bits, twice.
+const BYTES_OF_PIXEL: u64 = 16;
+
 impl Picture {
     /// A picture of given pixels, `[H, W, 3]` for `size = [H, W]`.
     ///
@@ -61,6 +64,14 @@ impl Picture {
     /// # Errors
     /// The reason why they are not a picture.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        Self::decode_at_most(bytes, MOST_PIXELS)
+    }
+
+    /// Reads the bytes of such a file if it says that it has at most so many pixels; none is decoded otherwise.
+    ///
+    /// # Errors
+    /// The reason why they are not a picture, or its size.
+    pub fn decode_at_most(bytes: &[u8], pixels: u64) -> Result<Self, String> {
         let wrong = |error: image::ImageError| error.to_string();
         let format = image::guess_format(bytes).ok().filter(|format| FORMATS.contains(format));
         let format = format.ok_or("not a JPEG, PNG, WebP, GIF or BMP picture")?;
@@ -74,16 +85,18 @@ impl Picture {
             return Err("the data ends before the picture does".into());
         }
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+        let most = pixels.min(MOST_PIXELS);
         let mut limits = Limits::default();
-        limits.max_alloc = Some(MOST_BYTES);
+        // parts of a file claim sizes of their own: none needs more than the pixels, the file and some tables
+        limits.max_alloc = Some((BYTES_OF_PIXEL * most + bytes.len() as u64 + (1 << 20)).min(MOST_BYTES));
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(wrong)?;
         let (columns, rows) = decoder.dimensions();
         if columns == 0 || rows == 0 {
             return Err(format!("{columns} x {rows} pixels"));
         }
-        if u64::from(columns) * u64::from(rows) > MOST_PIXELS || decoder.total_bytes() > MOST_BYTES {
-            return Err(format!("{columns} x {rows} pixels are more than {MOST_PIXELS}"));
+        if u64::from(columns) * u64::from(rows) > most || decoder.total_bytes() > MOST_BYTES {
+            return Err(format!("{columns} x {rows} pixels are more than {most}"));
         }
         let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
         let mut picture = DynamicImage::from_decoder(decoder).map_err(wrong)?;
@@ -188,10 +201,22 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Whether a WebP file is as long as it says: what is cut off may be only how the picture is turned.
+/// Whether a WebP file and its chunks are as long as they say: what is cut off may be only how the picture is turned, and
+/// a decoder takes as much memory for a chunk as that claims.
 fn webp_ends(bytes: &[u8]) -> bool {
-    let length = bytes.get(4..8).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
-    length.is_some_and(|length| length as usize <= bytes.len() - 8)
+    let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(|number| u32::from_le_bytes(number) as usize);
+    let Some(end) = number(4).map(|length| 8 + length).filter(|end| *end <= bytes.len()) else { return false };
+    let mut at = 12;
+    while at < end {
+        let Some(size) = number(at + 4) else { return false };
+        at += 8 + size;
+        if at > bytes.len() {
+            return false;
+        }
+        // chunks begin at even places
+        at += size % 2;
+    }
+    true
 }
 
 #[cfg(test)]

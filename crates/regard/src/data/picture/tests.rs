@@ -162,6 +162,17 @@ fn a_picture_of_thirty_thousand_by_thirty_thousand_is_refused_by_its_size() {
 }
 
 #[test]
+fn a_picture_of_more_pixels_than_wanted_is_refused_before_they_are_decoded() {
+    // its pixels are not there: decoding them would be another error
+    let error = Picture::decode_at_most(&claiming("rgb.png", 100, 100), 9_999).unwrap_err();
+    assert_eq!(error, "100 x 100 pixels are more than 9999");
+    let bytes = std::fs::read(folder().join("rgb.png")).unwrap();
+    let picture = Picture::decode(&bytes).unwrap();
+    let [rows, columns] = picture.size();
+    assert_eq!(Picture::decode_at_most(&bytes, (rows * columns) as u64), Ok(picture));
+}
+
+#[test]
 fn what_is_no_picture_is_named_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     for (bytes, reason) in [

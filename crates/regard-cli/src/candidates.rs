@@ -79,19 +79,33 @@ impl CandidateArgs {
             ));
         }
         let pairs = self.model.iter().zip(&self.weights).map(|(model, weights)| self.pair(model, weights));
-        pairs.chain(self.run.iter().map(|folder| self.of_run(folder))).collect()
+        let runs = self.run.iter().map(|folder| Candidate::of_run(folder, &self.set, self.new_head, self.int8));
+        pairs.chain(runs).collect()
     }
 
     fn pair(&self, model: &str, weights: &str) -> Result<Candidate, Failure> {
-        let (config, preprocess) = named(model, &self.set)?;
+        let Self { set, from, new_head, int8, .. } = self;
+        let weights = WeightsArgs { weights: weights.into(), from: *from, new_head: *new_head };
         // two checkpoints of a model are told apart by their files
         let alone = self.model.iter().filter(|other| *other == model).count() == 1;
-        let name = if alone { model.to_string() } else { format!("{model} {weights}") };
-        let weights = WeightsArgs { weights: weights.into(), from: self.from, new_head: self.new_head };
-        Ok(Candidate { name, trained: false, labels: None, config, preprocess, weights, int8: self.int8 })
+        let name = if alone { model.to_string() } else { format!("{model} {}", weights.weights) };
+        Ok(Candidate::of_pair(name, named(model, set)?, weights, *int8))
+    }
+}
+
+impl Candidate {
+    /// A configuration, what it expects of a picture, and weights for it.
+    pub fn of_pair(
+        name: String,
+        (config, preprocess): (ModelConfig, Preprocess),
+        weights: WeightsArgs,
+        int8: bool,
+    ) -> Self {
+        Self { name, trained: false, labels: None, config, preprocess, weights, int8 }
     }
 
-    fn of_run(&self, folder: &Path) -> Result<Candidate, Failure> {
+    /// The best weights of a training run.
+    pub fn of_run(folder: &Path, changes: &[String], new_head: Option<usize>, int8: bool) -> Result<Self, Failure> {
         let (model, weights) = (folder.join("model.toml"), folder.join("best.safetensors"));
         for file in [&model, &weights] {
             if !file.is_file() {
@@ -101,7 +115,7 @@ impl CandidateArgs {
                 ));
             }
         }
-        let (config, of_family) = named(&model.to_string_lossy(), &self.set)?;
+        let (config, of_family) = named(&model.to_string_lossy(), changes)?;
         let own = folder.join("preprocess.toml");
         let preprocess = if own.is_file() { Preprocess::read(&own)? } else { of_family };
         let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
@@ -112,17 +126,11 @@ impl CandidateArgs {
             Some(model) => format!("{}/{}", name(model), name(&path)),
             None => name(&path),
         };
-        let weights = WeightsArgs {
-            weights: weights.display().to_string(),
-            from: Some(Upstream::Regard),
-            new_head: self.new_head,
-        };
-        let labels = Some(folder.join("classes.txt")).filter(|labels| labels.is_file() && self.new_head.is_none());
-        Ok(Candidate { name, trained: true, labels, config, preprocess, weights, int8: self.int8 })
+        let weights = WeightsArgs { weights: weights.display().to_string(), from: Some(Upstream::Regard), new_head };
+        let labels = Some(folder.join("classes.txt")).filter(|labels| labels.is_file() && new_head.is_none());
+        Ok(Self { name, trained: true, labels, config, preprocess, weights, int8 })
     }
-}
 
-impl Candidate {
     pub fn classes(&self) -> usize {
         self.weights.new_head.unwrap_or_else(|| self.config.classes())
     }

@@ -1,0 +1,34 @@
+//! Whether the server is there, and what it counted.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use std::sync::Arc;
+
+use super::json_response;
+use crate::app::App;
+use crate::meters::CONTENT_TYPE;
+
+/// What this is.
+pub async fn server() -> Response {
+    json_response(&json!({
+        "name": "regard",
+        "version": env!("CARGO_PKG_VERSION"),
+        "extensions": ["binary_tensor_data", "model_repository"],
+    }))
+}
+
+pub async fn live() -> Response {
+    json_response(&json!({ "live": true }))
+}
+
+/// Models are loaded before the first connection is accepted.
+pub async fn ready() -> Response {
+    json_response(&json!({ "ready": true }))
+}
+
+pub async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let queues = app.slots().map(|slot| (slot.name.as_str(), slot.kind.taken()));
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], app.meters.text(queues))
+}

@@ -1,0 +1,187 @@
+//! The description of the interface, as `OpenAPI` 3.1 has it. A test holds it to the table of routes.
+
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::json_response;
+
+pub async fn document() -> Response {
+    json_response(&built())
+}
+
+pub fn built() -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "regard",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Attention models over HTTP. `/v2` is the Open Inference Protocol; `/v1` takes pictures and \
+                sentences as they are. Every refusal is `{\"error\": \"..\"}`.",
+        },
+        "paths": {
+            "/": { "get": file("The page") },
+            "/assets/{path}": { "get": with(file("A file of the page"), &[path("path")]) },
+            "/openapi.json": { "get": plain("This document") },
+            "/metrics": { "get": text("What the server counted, for Prometheus") },
+            "/v1/models": { "get": answers("What is served", "Models") },
+            "/v1/classify": {
+                "post": with(picture("What is on a picture", "Classified"), &[
+                    option("model", "string", "a classifier; the first without"),
+                    option("top", "integer", "how many answers, 5 without"),
+                ]),
+            },
+            "/v1/explain": {
+                "post": with(picture("Where a model looks on a picture", "Explained"), &[
+                    option("model", "string", "a classifier; the first without"),
+                    option("top", "integer", "how many answers, 5 without"),
+                    option("x", "number", "the place that looks, from 0 at the left to 1; needs `y`"),
+                    option("y", "number", "from 0 at the top to 1; the class token, or the middle, without"),
+                    option("layer", "string", "the path of one layer, such as `blocks.3.attn`; all without"),
+                ]),
+            },
+            "/v1/translate": { "post": sent("Translations of sentences", "Texts", "Translated") },
+            "/v2": { "get": plain("What this server is") },
+            "/v2/health/live": { "get": plain("Whether the server is there") },
+            "/v2/health/ready": { "get": plain("Whether it answers") },
+            "/v2/models/{name}": { "get": with(answers("What a model takes and gives", "Metadata"), &[path("name")]) },
+            "/v2/models/{name}/ready": { "get": with(plain("Whether a model answers"), &[path("name")]) },
+            "/v2/models/{name}/infer": {
+                "post": with(sent("Tensors through a model", "Inference", "Inferred"), &[path("name")]),
+            },
+            "/v2/repository/index": { "post": plain("The models that there are") },
+            "/v2/repository/models/{name}/load": {
+                "post": with(plain("Loads a model again from its files, where the server allows it"), &[path("name")]),
+            },
+        },
+        "components": { "schemas": schemas(), "responses": { "Refusal": {
+            "description": "400 malformed, 401 no token, 404 no such model, 408 too slow, 413 too large, 422 nothing can be \
+                done with it, 429 busy (see `Retry-After`), 500 a bug, 504 no answer in time",
+            "content": { "application/json": { "schema": {
+                "type": "object", "properties": { "error": { "type": "string" } }, "required": ["error"],
+            } } },
+        } }, "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } } },
+        "security": [{}, { "token": [] }],
+    })
+}
+
+fn operation(summary: &str, content: Value) -> Value {
+    json!({
+        "summary": summary,
+        "responses": {
+            "200": { "description": "the answer", "content": content },
+            "default": { "$ref": "#/components/responses/Refusal" },
+        },
+    })
+}
+
+fn plain(summary: &str) -> Value {
+    operation(summary, json!({ "application/json": {} }))
+}
+
+fn text(summary: &str) -> Value {
+    operation(summary, json!({ "application/openmetrics-text": {} }))
+}
+
+fn file(summary: &str) -> Value {
+    operation(summary, json!({ "*/*": {} }))
+}
+
+fn schema(name: &str) -> Value {
+    json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{name}") } } })
+}
+
+fn answers(summary: &str, answer: &str) -> Value {
+    operation(summary, schema(answer))
+}
+
+fn sent(summary: &str, question: &str, answer: &str) -> Value {
+    let mut operation = answers(summary, answer);
+    operation["requestBody"] = json!({ "required": true, "content": schema(question) });
+    operation
+}
+
+fn picture(summary: &str, answer: &str) -> Value {
+    let mut operation = answers(summary, answer);
+    let bytes = json!({ "schema": { "type": "string", "format": "binary" } });
+    operation["requestBody"] = json!({
+        "required": true,
+        "description": "the bytes of a JPEG, PNG, WebP, GIF or BMP file",
+        "content": { "application/octet-stream": bytes },
+    });
+    operation
+}
+
+fn with(mut operation: Value, parameters: &[Value]) -> Value {
+    operation["parameters"] = json!(parameters);
+    operation
+}
+
+fn path(name: &str) -> Value {
+    json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+}
+
+fn option(name: &str, kind: &str, description: &str) -> Value {
+    json!({ "name": name, "in": "query", "required": false, "description": description, "schema": { "type": kind } })
+}
+
+fn schemas() -> Value {
+    let list = |items: Value| json!({ "type": "array", "items": items });
+    let object = |properties: Value| json!({ "type": "object", "properties": properties });
+    let (string, integer, number) =
+        (json!({ "type": "string" }), json!({ "type": "integer" }), json!({ "type": "number" }));
+    let answers = list(object(json!({ "class": integer, "label": string, "probability": number })));
+    let size = list(integer.clone());
+    let tensor = object(json!({
+        "name": string,
+        "datatype": { "type": "string", "enum": ["FP32", "BYTES"] },
+        "shape": size,
+        "data": { "type": "array", "description": "in the order of rows, nested or not" },
+        "parameters": object(json!({ "binary_data_size": integer })),
+    }));
+    let description = object(json!({ "name": string, "datatype": string, "shape": size }));
+    json!({
+        "Models": object(json!({ "models": list(object(json!({
+            "name": string,
+            "task": { "type": "string", "enum": ["classify", "translate"] },
+            "family": string,
+            "image": size,
+            "classes": integer,
+        }))) })),
+        "Classified": object(json!({ "model": string, "answers": answers })),
+        "Explained": object(json!({ "model": string, "answers": answers, "layers": list(object(json!({
+            "name": string,
+            "reach": { "type": "string", "enum": ["patches", "positions", "window"] },
+            "of": size,
+            "query": { "description": "row and column of who looks; null is the class token" },
+            "grid": size,
+            "prefix": list(list(number.clone())),
+            "heads": list(list(number.clone())),
+        }))) })),
+        "Texts": object(json!({
+            "model": string,
+            "texts": list(string.clone()),
+            "beam": integer,
+            "best": integer,
+        })),
+        "Translated": object(json!({
+            "model": string,
+            "translations": list(list(object(json!({ "text": string, "score": number })))),
+        })),
+        "Metadata": object(json!({
+            "name": string,
+            "versions": list(string.clone()),
+            "platform": string,
+            "inputs": list(description.clone()),
+            "outputs": list(description),
+        })),
+        "Inference": object(json!({
+            "id": string,
+            "inputs": list(tensor.clone()),
+            "outputs": list(object(json!({ "name": string, "parameters": object(json!({
+                "binary_data": { "type": "boolean" },
+            })) }))),
+            "parameters": object(json!({ "binary_data_output": { "type": "boolean" } })),
+        })),
+        "Inferred": object(json!({ "model_name": string, "id": string, "outputs": list(tensor) })),
+    })
+}

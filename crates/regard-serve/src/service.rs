@@ -1,0 +1,329 @@
+//! What is served: classifiers of pictures and translators, each with its lane.
+//!
+//! A request keeps the model that it began with. Swapping a model therefore drops nobody: those on their way are answered
+//! by the old one, whatever the new one expects of a picture.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use rayon::ThreadPool;
+use regard::Prepared;
+use regard::data::{Picture, Preprocess, prepare, to_channels};
+use regard::evaluate::{self, Answer};
+use regard::function::softmax;
+use regard::models::ModelConfig;
+use regard::translate::{Bundle, Search, Translation};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::lane::{Lane, Place, Rules, Watch};
+use crate::look::{self, Looked, View};
+use crate::refusal::Refusal;
+
+/// A model of either kind, ready to answer.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them, not an array
+pub enum Service {
+    Pictures(Classifier),
+    Sentences { bundle: Bundle, device: Device },
+}
+
+/// Loads a model again; the error is told to whoever asked.
+pub type Reload = Box<dyn Fn() -> Result<Service, String> + Send + Sync>;
+
+/// A classifier with what it needs to go from a picture to names.
+#[derive(Debug)]
+pub struct Classifier {
+    model: Prepared,
+    config: ModelConfig,
+    preprocess: Preprocess,
+    labels: Vec<String>,
+    device: Device,
+}
+
+impl Classifier {
+    /// # Errors
+    /// When there is not a label for each class.
+    pub fn new(
+        model: Prepared,
+        config: ModelConfig,
+        preprocess: Preprocess,
+        labels: Vec<String>,
+        device: &Device,
+    ) -> Result<Self, String> {
+        if labels.len() != config.classes() {
+            return Err(format!("{} labels for a model of {} classes", labels.len(), config.classes()));
+        }
+        Ok(Self { model, config, preprocess, labels, device: device.clone() })
+    }
+
+    pub const fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    /// Channels, rows and columns of a picture.
+    pub fn shape(&self) -> [usize; 3] {
+        let [rows, columns] = self.config.image();
+        [self.config.channels(), rows, columns]
+    }
+
+    /// The bytes of a file with a picture as the model wants it, `[C, H, W]`.
+    pub fn prepare(&self, bytes: &[u8], pixels: u64) -> Result<Vec<f32>, Refusal> {
+        let picture = Picture::decode_at_most(bytes, pixels).map_err(Refusal::Unfit)?;
+        Ok(to_channels(prepare(&picture, &self.preprocess, self.config.image()), self.config.channels())?)
+    }
+
+    /// `[B, C, H, W] -> [B, classes]`, so many pictures at a time.
+    fn logits(&self, pixels: Vec<f32>, batch: usize) -> Vec<f32> {
+        let picture: usize = self.shape().iter().product();
+        if pixels.len() <= batch * picture {
+            return numbers(self.model.forward(self.tensor(pixels)));
+        }
+        pixels
+            .chunks(batch * picture)
+            .flat_map(|piece| numbers(self.model.forward(self.tensor(piece.to_vec()))))
+            .collect()
+    }
+
+    /// The best answers of one picture, the best first.
+    pub fn answers(&self, logits: Vec<f32>, top: usize) -> Vec<Answer> {
+        evaluate::answers(self.rows(logits), top).pop().unwrap_or_default()
+    }
+
+    /// `[B, classes]`: rows that sum to one.
+    pub fn probabilities(&self, logits: Vec<f32>) -> Vec<f32> {
+        numbers(softmax(self.rows(logits)))
+    }
+
+    fn rows(&self, logits: Vec<f32>) -> Tensor<2> {
+        let classes = self.labels.len();
+        let rows = logits.len() / classes;
+        Tensor::from_data(TensorData::new(logits, [rows, classes]), &self.device)
+    }
+
+    fn tensor(&self, pixels: Vec<f32>) -> Tensor<4> {
+        let [channels, rows, columns] = self.shape();
+        let count = pixels.len() / (channels * rows * columns);
+        Tensor::from_data(TensorData::new(pixels, [count, channels, rows, columns]), &self.device)
+    }
+}
+
+fn numbers(logits: Tensor<2>) -> Vec<f32> {
+    logits.into_data().try_to_vec().expect("logits are f32")
+}
+
+/// A question about pictures.
+pub struct Asked {
+    pub model: Arc<Classifier>,
+    pub question: Question,
+}
+
+pub enum Question {
+    /// `[B, C, H, W]`: which classes?
+    Classes(Vec<f32>),
+    /// `[C, H, W]`: where does it look?
+    Look { pixels: Vec<f32>, view: View },
+}
+
+/// Its answer.
+pub enum Answered {
+    /// `[B, classes]`
+    Logits(Vec<f32>),
+    Looked(Result<Looked, Refusal>),
+}
+
+/// Answers questions; those about classes of one model together.
+fn answer(asked: &[Asked], batch: usize) -> Vec<Answered> {
+    let mut answers: Vec<Option<Answered>> = asked
+        .iter()
+        .map(|Asked { model, question }| match question {
+            Question::Classes(_) => None,
+            Question::Look { pixels, view } => {
+                let image = model.tensor(pixels.clone());
+                Some(Answered::Looked(look::look(model.model.model(), &model.config, image, view)))
+            }
+        })
+        .collect();
+    while let Some(first) = answers.iter().position(Option::is_none) {
+        let model = &asked[first].model;
+        let together: Vec<usize> =
+            (first..asked.len()).filter(|i| answers[*i].is_none() && Arc::ptr_eq(&asked[*i].model, model)).collect();
+        let pixels = |i: usize| match &asked[i].question {
+            Question::Classes(pixels) => pixels.as_slice(),
+            Question::Look { .. } => &[],
+        };
+        let all = together.iter().map(|i| pixels(*i)).collect::<Vec<_>>().concat();
+        let logits = model.logits(all, batch);
+        let mut rest = logits.as_slice();
+        let picture: usize = model.shape().iter().product();
+        for i in together {
+            let (own, others) = rest.split_at(pixels(i).len() / picture * model.labels.len());
+            answers[i] = Some(Answered::Logits(own.to_vec()));
+            rest = others;
+        }
+    }
+    answers.into_iter().flatten().collect()
+}
+
+/// What a lane is made with.
+pub struct Tools<W> {
+    pub rules: Rules,
+    pub pool: Arc<ThreadPool>,
+    pub watch: W,
+}
+
+/// A model that can be swapped, and its queue.
+pub struct Held<M, I, O> {
+    current: RwLock<Arc<M>>,
+    lane: Lane<I, O>,
+}
+
+impl<M, I: Send + 'static, O: Send + 'static> Held<M, I, O> {
+    /// The model of now; whoever holds it may use it as long as needed.
+    pub fn current(&self) -> Arc<M> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn swap(&self, model: M) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
+    }
+
+    pub const fn lane(&self) -> &Lane<I, O> {
+        &self.lane
+    }
+}
+
+/// Classifiers of pictures.
+pub type Pictures = Held<Classifier, Asked, Answered>;
+
+impl Pictures {
+    pub fn start(
+        name: &str,
+        model: Classifier,
+        Tools { rules, pool, watch }: Tools<impl Watch>,
+    ) -> std::io::Result<Self> {
+        let run = move |asked: &[Asked]| pool.install(|| answer(asked, rules.batch));
+        Ok(Self { current: RwLock::new(Arc::new(model)), lane: Lane::new(name, rules, watch, run)? })
+    }
+
+    /// `[B, C, H, W] -> [B, classes]`
+    pub async fn classify(&self, place: Place, model: Arc<Classifier>, pixels: Vec<f32>) -> Result<Vec<f32>, Refusal> {
+        match self.lane.ask(place, Asked { model, question: Question::Classes(pixels) }).await? {
+            Answered::Logits(logits) => Ok(logits),
+            Answered::Looked(_) => Err(Refusal::Panicked),
+        }
+    }
+
+    pub async fn look(
+        &self,
+        place: Place,
+        model: Arc<Classifier>,
+        pixels: Vec<f32>,
+        view: View,
+    ) -> Result<Looked, Refusal> {
+        match self.lane.ask(place, Asked { model, question: Question::Look { pixels, view } }).await? {
+            Answered::Looked(looked) => looked,
+            Answered::Logits(_) => Err(Refusal::Panicked),
+        }
+    }
+}
+
+/// A translator and where it computes.
+#[derive(Debug)]
+pub struct Translator {
+    pub bundle: Bundle,
+    pub device: Device,
+}
+
+/// Texts to translate, and how many beginnings to keep.
+pub struct Passage {
+    pub model: Arc<Translator>,
+    pub texts: Vec<String>,
+    pub beam: usize,
+}
+
+/// Translations of each text, the best first.
+pub type Translated = Result<Vec<Vec<Translation>>, Refusal>;
+
+/// Translators.
+pub type Sentences = Held<Translator, Passage, Translated>;
+
+impl Sentences {
+    pub fn start(
+        name: &str,
+        model: Translator,
+        Tools { rules, pool, watch }: Tools<impl Watch>,
+    ) -> std::io::Result<Self> {
+        let run = move |asked: &[Passage]| pool.install(|| translate(asked));
+        Ok(Self { current: RwLock::new(Arc::new(model)), lane: Lane::new(name, rules, watch, run)? })
+    }
+}
+
+/// Translates the texts of requests that can go together as one batch.
+fn translate(asked: &[Passage]) -> Vec<Translated> {
+    let alike = |one: &Passage, other: &Passage| Arc::ptr_eq(&one.model, &other.model) && one.beam == other.beam;
+    let search = |one: &Passage| Search { beam: one.beam, ..one.model.bundle.search() };
+    let mut answers = Vec::new();
+    for group in asked.chunk_by(alike) {
+        let Translator { bundle, device } = group[0].model.as_ref();
+        let of = |texts: &[&String]| bundle.translate(texts, &search(&group[0]), device, &mut |_| {});
+        let all: Vec<&String> = group.iter().flat_map(|one| &one.texts).collect();
+        if let Ok(mut found) = of(&all) {
+            for one in group {
+                let rest = found.split_off(one.texts.len());
+                answers.push(Ok(std::mem::replace(&mut found, rest)));
+            }
+        } else {
+            // one text is at fault: each request for itself
+            let alone = |one: &Passage| of(&one.texts.iter().collect::<Vec<_>>()).map_err(Refusal::from);
+            answers.extend(group.iter().map(alone));
+        }
+    }
+    answers
+}
+
+/// A name and what answers to it.
+pub enum Kind {
+    Pictures(Pictures),
+    Sentences(Sentences),
+}
+
+impl Kind {
+    pub fn start(name: &str, service: Service, tools: Tools<impl Watch>) -> std::io::Result<Self> {
+        Ok(match service {
+            Service::Pictures(model) => Self::Pictures(Pictures::start(name, model, tools)?),
+            Service::Sentences { bundle, device } => {
+                Self::Sentences(Sentences::start(name, Translator { bundle, device }, tools)?)
+            }
+        })
+    }
+
+    /// Puts another model of the same kind in its place.
+    ///
+    /// # Errors
+    /// When it is of the other kind.
+    pub fn swap(&self, service: Service) -> Result<(), String> {
+        match (self, service) {
+            (Self::Pictures(held), Service::Pictures(model)) => held.swap(model),
+            (Self::Sentences(held), Service::Sentences { bundle, device }) => {
+                held.swap(Translator { bundle, device });
+            }
+            (Self::Pictures(_), Service::Sentences { .. }) => {
+                return Err("a translator in the place of a classifier".into());
+            }
+            (Self::Sentences(_), Service::Pictures(_)) => {
+                return Err("a classifier in the place of a translator".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// How many have a place in its queue.
+    pub fn taken(&self) -> usize {
+        match self {
+            Self::Pictures(held) => held.lane.taken(),
+            Self::Sentences(held) => held.lane.taken(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Every route, as a client that means well sees it.
+
+mod place;
+
+use burn::tensor::{Tensor, TensorData};
+use place::{Place, assert_close, binary_inference, entry, floats, fresh, inference, numbers, picture, service};
+use regard::{Pass, device};
+use regard_serve::{Settings, Token};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+#[test]
+fn the_server_says_what_it_is_what_it_has_and_what_it_takes() {
+    let place =
+        Place::new(vec![entry("nano", place::nano()), entry("words", place::translator())], Settings::default());
+    assert_eq!(place.get("/v2").ok().json()["name"], "regard");
+    assert_eq!(place.get("/v2/health/live").ok().json()["live"], true);
+    assert_eq!(place.get("/v2/health/ready").ok().json()["ready"], true);
+    assert_eq!(place.get("/v2/models/nano/ready").ok().json()["ready"], true);
+    let nano = place.get("/v2/models/nano").ok().json();
+    assert_eq!(nano["inputs"][0], json!({ "name": "input", "datatype": "FP32", "shape": [-1, 3, 32, 32] }));
+    assert_eq!(nano["outputs"][0]["shape"], json!([-1, 10]));
+    assert_eq!(place.get("/v2/models/words").ok().json()["inputs"][0]["datatype"], "BYTES");
+    let models = place.get("/v1/models").ok().json();
+    assert_eq!(models["models"][0]["family"], "vit");
+    assert_eq!(models["models"][1], json!({ "name": "words", "task": "translate" }));
+    assert_eq!(place.post("/v2/repository/index", b"").ok().json()[1]["name"], "words");
+    assert!(place.get("/openapi.json").ok().json()["paths"]["/v1/classify"].is_object());
+    let page = place.get("/").ok();
+    assert!(page.head.contains("text/html") && page.head.contains("content-security-policy"), "{}", page.head);
+    assert!(place.get("/assets/page.js").ok().head.contains("text/javascript"));
+    let told = String::from_utf8(place.get("/metrics").ok().body).unwrap();
+    assert!(told.contains("regard_requests_total{route=\"/v2\",status=\"200\"} 1"), "{told}");
+    assert!(told.ends_with("# EOF\n"), "{told}");
+}
+
+#[test]
+fn a_picture_is_classified_and_explained() {
+    let place = Place::of(place::nano(), Settings::default());
+    let classified = place.post("/v1/classify?top=3", &picture(1)).ok().json();
+    assert_eq!(classified["model"], "nano");
+    let answers = classified["answers"].as_array().unwrap();
+    assert_eq!(answers.len(), 3);
+    let probability = |i: usize| answers[i]["probability"].as_f64().unwrap();
+    assert!(probability(0) >= probability(1) && probability(1) >= probability(2));
+    assert_eq!(answers[0]["label"], format!("class {}", answers[0]["class"]));
+
+    let explained = place.post("/v1/explain?x=0.99&y=0&top=3", &picture(1)).ok().json();
+    let layers = explained["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 5);
+    assert_eq!(layers[0]["query"], json!([0, 7]));
+    assert_eq!(layers[0]["reach"], "patches");
+    let row = [floats(&layers[0]["prefix"][0]), floats(&layers[0]["heads"][0])].concat();
+    assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+    // the path that records gives the answers of the one that does not
+    for (one, other) in answers.iter().zip(explained["answers"].as_array().unwrap()) {
+        assert_eq!(one["class"], other["class"]);
+        assert!((one["probability"].as_f64().unwrap() - other["probability"].as_f64().unwrap()).abs() < 1e-5);
+    }
+    assert_eq!(place.post("/v1/explain", &picture(1)).ok().json()["layers"][0]["query"], Value::Null);
+    let one = place.post("/v1/explain?layer=blocks.2.attn", &picture(1)).ok().json();
+    assert_eq!(one["layers"].as_array().unwrap().len(), 1);
+    place.post("/v1/explain?layer=blocks.7.attn", &picture(1)).refused(422, "blocks.7.attn");
+    place.post("/v1/explain?x=2&y=0", &picture(1)).refused(400, "from 0 to 1");
+    place.post("/v1/explain?x=0.5", &picture(1)).refused(400, "neither");
+}
+
+#[test]
+fn batches_are_answered_as_single_pictures_are_in_json_and_in_bytes() {
+    let (config, model) = fresh("vit-nano");
+    let place = Place::of(service(&config, model.clone()), Settings { batch: 4, ..Settings::default() });
+    let all = numbers(11 * 3 * 32 * 32, 1);
+    let infer = |body: &[u8]| place.post("/v2/models/nano/infer", body).ok().json();
+    let together = infer(&inference(&[11, 3, 32, 32], &all));
+    assert_eq!(together["outputs"][0]["shape"], json!([11, 10]));
+    let logits = floats(&together["outputs"][0]["data"]);
+    let single: Vec<f32> = all
+        .chunks(3 * 32 * 32)
+        .flat_map(|one| floats(&infer(&inference(&[1, 3, 32, 32], one))["outputs"][0]["data"]))
+        .collect();
+    assert_close(&logits, &single, 1e-5);
+    let images = Tensor::<4>::from_data(TensorData::new(all.clone(), [11, 3, 32, 32]), &device::cpu());
+    let expected: Vec<f32> = model.forward(images, &mut Pass::silent()).into_data().iter::<f32>().collect();
+    assert_close(&logits, &expected, 1e-4);
+    for row in floats(&together["outputs"][1]["data"]).chunks(10) {
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+    }
+
+    let (length, body) = binary_inference(&[11, 3, 32, 32], &all);
+    let headers = [("Inference-Header-Content-Length", length.as_str())];
+    let bytes = place.ask("POST", "/v2/models/nano/infer", &headers, &body).ok().json();
+    assert_eq!(floats(&bytes["outputs"][0]["data"]), logits);
+}
+
+#[test]
+fn many_clients_at_once_get_each_their_own_answer() {
+    let (config, model) = fresh("vit-nano");
+    let place = Arc::new(Place::of(service(&config, model), Settings::default()));
+    let alone: Vec<Value> = (0..16).map(|seed| place.post("/v1/classify", &picture(seed)).ok().json()).collect();
+    let threads: Vec<_> = (0..16)
+        .map(|seed| {
+            let place = Arc::clone(&place);
+            std::thread::spawn(move || {
+                (0..4).map(|_| place.post("/v1/classify", &picture(seed)).ok().json()).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    for (alone, thread) in alone.iter().zip(threads) {
+        for together in thread.join().unwrap() {
+            for (one, other) in alone["answers"].as_array().unwrap().iter().zip(together["answers"].as_array().unwrap())
+            {
+                assert_eq!(one["class"], other["class"]);
+                let difference = one["probability"].as_f64().unwrap() - other["probability"].as_f64().unwrap();
+                assert!(difference.abs() < 1e-5, "{difference}");
+            }
+        }
+    }
+    let (pictures, batches) = (
+        place.metric("regard_batch_size_sum{model=\"nano\"}"),
+        place.metric("regard_batch_size_count{model=\"nano\"}"),
+    );
+    assert_eq!(pictures, Some(80.0));
+    assert!(batches.unwrap() < 80.0, "nobody was ever answered together");
+}
+
+#[test]
+fn sentences_are_translated_by_either_protocol() {
+    let place = Place::of(place::translator(), Settings::default());
+    let ask = |question: Value| place.post("/v1/translate", question.to_string().as_bytes());
+    let texts = json!(["the cat sleeps", "", "the street is wide"]);
+    let told = ask(json!({ "texts": texts, "beam": 3, "best": 2 })).ok().json();
+    let translations = told["translations"].as_array().unwrap();
+    assert_eq!(translations.len(), 3);
+    assert_eq!(translations[0].as_array().unwrap().len(), 2);
+    assert_eq!(translations[1][0]["text"], "");
+    let input = json!({ "name": "text", "datatype": "BYTES", "shape": [3], "data": texts });
+    let inferred = place.post("/v2/models/nano/infer", json!({ "inputs": [input] }).to_string().as_bytes()).ok().json();
+    let best = ask(json!({ "texts": texts })).ok().json();
+    for (i, text) in inferred["outputs"][0]["data"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(*text, best["translations"][i][0]["text"]);
+    }
+    ask(json!({ "texts": [] })).refused(400, "`texts`");
+    ask(json!({ "texts": ["a"], "beam": 17 })).refused(400, "`beam`");
+    ask(json!({ "texts": ["a"], "bean": 1 })).refused(400, "bean");
+    ask(json!({ "texts": ["cat ".repeat(2000)] })).refused(422, "tokens");
+    place.post("/v1/classify", &picture(1)).refused(422, "no classifier");
+}
+
+#[test]
+fn a_token_opens_what_is_not_open_to_all() {
+    let settings = Settings { token: Some(Token::new("sesame").unwrap()), ..Settings::default() };
+    let place = Place::of(place::nano(), settings);
+    for open in ["/", "/assets/page.css", "/v2/health/live", "/v2/health/ready"] {
+        place.get(open).ok();
+    }
+    for path in ["/v2", "/v2/models/nano", "/metrics", "/openapi.json", "/v1/models", "/nowhere"] {
+        place.get(path).refused(401, "token");
+        place.ask("GET", path, &[("Authorization", "Bearer sesam")], b"").refused(401, "token");
+    }
+    assert!(place.post("/v1/classify", &picture(1)).head.contains("www-authenticate: bearer"));
+    let shown = [("Authorization", "Bearer sesame")];
+    place.ask("POST", "/v1/classify", &shown, &picture(1)).ok();
+    place.ask("GET", "/nowhere", &shown, b"").refused(404, "/nowhere");
+}
+
+#[test]
+fn models_of_two_names_answer_each_for_itself() {
+    let place = Place::new(vec![entry("one", place::nano()), entry("two", place::nano())], Settings::default());
+    let logits = |name: &str| {
+        let body = inference(&[1, 3, 32, 32], &numbers(3 * 32 * 32, 1));
+        floats(&place.post(&format!("/v2/models/{name}/infer"), &body).ok().json()["outputs"][0]["data"])
+    };
+    assert_ne!(logits("one"), logits("two"));
+    assert_eq!(place.post("/v1/classify?model=two", &picture(1)).ok().json()["model"], "two");
+    place.post("/v1/classify?model=three", &picture(1)).refused(404, "one, two");
+}
