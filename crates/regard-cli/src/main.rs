@@ -8,7 +8,6 @@ mod eval;
 mod export;
 mod failure;
 mod files;
-mod font;
 mod gallery;
 mod model;
 mod models;

@@ -5,10 +5,10 @@ use image::{ImageFormat, Rgb, RgbImage};
 use regard::Pass;
 use regard::analyse::{Reach, received};
 use regard::data::{Batch, Picture, shown};
+use regard::report::overlay::glow;
 use std::io::Cursor;
 
 use super::Trained;
-use crate::gallery::glow;
 
 /// Side of a drawn picture.
 const SIDE: u32 = 112;
