@@ -1,6 +1,6 @@
 //! `regard eval`: how many pictures does a model get right, and which?
 
-mod candidates;
+pub mod candidates;
 mod classes;
 mod pictures;
 mod print;

@@ -1,13 +1,16 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
+mod analyse;
 mod args;
 mod compare;
 mod data;
 mod denoise;
 mod eval;
+mod explain;
 mod export;
 mod failure;
 mod files;
+mod findings;
 mod gallery;
 mod model;
 mod models;
@@ -16,6 +19,7 @@ mod predict;
 mod quickstart;
 mod recipes;
 mod run;
+mod subject;
 mod table;
 mod train;
 mod translate;

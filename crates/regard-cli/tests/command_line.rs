@@ -43,9 +43,20 @@ fn assert_refused(folder: &Path, args: &[&str], culprits: &[&str]) {
 #[test]
 fn help_is_readable() {
     insta::assert_snapshot!("help", stdout_of(&["--help"]));
-    for command in
-        ["gallery", "denoise", "operators", "models", "cost", "table", "predict", "translate", "eval", "run", "export"]
-    {
+    for command in [
+        "gallery",
+        "denoise",
+        "operators",
+        "models",
+        "cost",
+        "table",
+        "predict",
+        "translate",
+        "eval",
+        "explain",
+        "run",
+        "export",
+    ] {
         insta::assert_snapshot!(format!("help-{command}"), stdout_of(&[command, "--help"]));
     }
     insta::assert_snapshot!("help-data-browse", stdout_of(&["data", "browse", "--help"]));

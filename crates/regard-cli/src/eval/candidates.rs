@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use regard::Prepared;
 use regard::data::Preprocess;
-use regard::models::ModelConfig;
+use regard::models::{Model, ModelConfig};
 use regard::weights::Upstream;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ pub struct Candidate {
     /// The names of its classes, which a run keeps.
     pub labels: Option<PathBuf>,
     config: ModelConfig,
-    preprocess: Preprocess,
+    pub preprocess: Preprocess,
     weights: WeightsArgs,
     int8: bool,
 }
@@ -79,7 +79,7 @@ impl CandidateArgs {
             ));
         }
         let pairs = self.model.iter().zip(&self.weights).map(|(model, weights)| self.pair(model, weights));
-        pairs.chain(self.run.iter().map(|folder| self.of_run(folder))).collect()
+        pairs.chain(self.run.iter().map(|folder| of_run(folder, &self.set, self.new_head, self.int8))).collect()
     }
 
     fn pair(&self, model: &str, weights: &str) -> Result<Candidate, Failure> {
@@ -90,36 +90,33 @@ impl CandidateArgs {
         let weights = WeightsArgs { weights: weights.into(), from: self.from, new_head: self.new_head };
         Ok(Candidate { name, trained: false, labels: None, config, preprocess, weights, int8: self.int8 })
     }
+}
 
-    fn of_run(&self, folder: &Path) -> Result<Candidate, Failure> {
-        let (model, weights) = (folder.join("model.toml"), folder.join("best.safetensors"));
-        for file in [&model, &weights] {
-            if !file.is_file() {
-                return Err(Failure::input(
-                    format!("`{}` has no {}", folder.display(), file.file_name().unwrap_or_default().display()),
-                    "`--run` takes the folder that `regard train` wrote",
-                ));
-            }
+/// The model of a training run, with its best weights.
+pub fn of_run(folder: &Path, set: &[String], new_head: Option<usize>, int8: bool) -> Result<Candidate, Failure> {
+    let (model, weights) = (folder.join("model.toml"), folder.join("best.safetensors"));
+    for file in [&model, &weights] {
+        if !file.is_file() {
+            return Err(Failure::input(
+                format!("`{}` has no {}", folder.display(), file.file_name().unwrap_or_default().display()),
+                "`--run` takes the folder that `regard train` wrote",
+            ));
         }
-        let (config, of_family) = named(&model.to_string_lossy(), &self.set)?;
-        let own = folder.join("preprocess.toml");
-        let preprocess = if own.is_file() { Preprocess::read(&own)? } else { of_family };
-        let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-        let name = |path: &Path| path.file_name().unwrap_or(folder.as_os_str()).display().to_string();
-        // the runs of a comparison are `MODEL/seed0`, `MODEL/seed1`, ..
-        let seed = name(&path).strip_prefix("seed").is_some_and(|seed| seed.parse::<u64>().is_ok());
-        let name = match path.parent().filter(|_| seed) {
-            Some(model) => format!("{}/{}", name(model), name(&path)),
-            None => name(&path),
-        };
-        let weights = WeightsArgs {
-            weights: weights.display().to_string(),
-            from: Some(Upstream::Regard),
-            new_head: self.new_head,
-        };
-        let labels = Some(folder.join("classes.txt")).filter(|labels| labels.is_file() && self.new_head.is_none());
-        Ok(Candidate { name, trained: true, labels, config, preprocess, weights, int8: self.int8 })
     }
+    let (config, of_family) = named(&model.to_string_lossy(), set)?;
+    let own = folder.join("preprocess.toml");
+    let preprocess = if own.is_file() { Preprocess::read(&own)? } else { of_family };
+    let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let name = |path: &Path| path.file_name().unwrap_or(folder.as_os_str()).display().to_string();
+    // the runs of a comparison are `MODEL/seed0`, `MODEL/seed1`, ..
+    let seed = name(&path).strip_prefix("seed").is_some_and(|seed| seed.parse::<u64>().is_ok());
+    let name = match path.parent().filter(|_| seed) {
+        Some(model) => format!("{}/{}", name(model), name(&path)),
+        None => name(&path),
+    };
+    let weights = WeightsArgs { weights: weights.display().to_string(), from: Some(Upstream::Regard), new_head };
+    let labels = Some(folder.join("classes.txt")).filter(|labels| labels.is_file() && new_head.is_none());
+    Ok(Candidate { name, trained: true, labels, config, preprocess, weights, int8 })
 }
 
 impl Candidate {
@@ -128,9 +125,15 @@ impl Candidate {
     }
 
     pub fn load(&self, device: &Device) -> Result<Loaded, Failure> {
-        let mut config = self.config.clone();
-        let model = self.weights.load(&mut config, device)?;
+        let (model, config) = self.load_plain(device)?;
         let model = prepared(model, self.int8)?;
         Ok(Loaded { model, config, preprocess: self.preprocess })
+    }
+
+    /// The model as it is, for whoever records.
+    pub fn load_plain(&self, device: &Device) -> Result<(Model, ModelConfig), Failure> {
+        let mut config = self.config.clone();
+        let model = self.weights.load(&mut config, device)?;
+        Ok((model, config))
     }
 }
