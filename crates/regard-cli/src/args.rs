@@ -6,8 +6,8 @@ use std::io::Write;
 
 use crate::failure::Failure;
 use crate::{
-    compare, data, denoise, eval, export, gallery, models, operators, predict, quickstart, recipes, run, serve, table,
-    train, translate,
+    analyse, compare, data, denoise, eval, explain, export, gallery, models, operators, predict, quickstart, recipes,
+    run, serve, table, train, translate,
 };
 
 /// Attention models for vision.
@@ -34,6 +34,8 @@ enum Command {
     Predict(predict::Args),
     Translate(translate::Args),
     Eval(eval::Args),
+    Explain(explain::Args),
+    Analyse(analyse::Args),
     Run(run::Args),
     Serve(serve::Args),
     Export(export::Args),
@@ -83,6 +85,8 @@ impl Plan {
                 Command::Predict(args) => predict::run(&args, &self.device, out),
                 Command::Translate(args) => translate::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),
+                Command::Explain(args) => explain::run(&args, &self.device, out),
+                Command::Analyse(args) => analyse::run(&args, &self.device, out),
                 Command::Run(args) => run::run(&args, &self.device),
                 Command::Serve(args) => serve::run(&args, &self.device),
                 Command::Export(args) => export::run(&args, &self.device),

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use regard::Prepared;
 use regard::data::Preprocess;
-use regard::models::ModelConfig;
+use regard::models::{Model, ModelConfig};
 use regard::weights::Upstream;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ pub struct Candidate {
     /// The names of its classes, which a run keeps.
     pub labels: Option<PathBuf>,
     config: ModelConfig,
-    preprocess: Preprocess,
+    pub preprocess: Preprocess,
     weights: WeightsArgs,
     int8: bool,
 }
@@ -136,9 +136,15 @@ impl Candidate {
     }
 
     pub fn load(&self, device: &Device) -> Result<Loaded, Failure> {
-        let mut config = self.config.clone();
-        let model = self.weights.load(&mut config, device)?;
+        let (model, config) = self.load_plain(device)?;
         let model = prepared(model, self.int8)?;
         Ok(Loaded { model, config, preprocess: self.preprocess })
+    }
+
+    /// The model as it is, for whoever records.
+    pub fn load_plain(&self, device: &Device) -> Result<(Model, ModelConfig), Failure> {
+        let mut config = self.config.clone();
+        let model = self.weights.load(&mut config, device)?;
+        Ok((model, config))
     }
 }

@@ -120,6 +120,9 @@ impl From<regard::Error> for Failure {
             regard::Error::Diverged { .. } | regard::Error::Rank { .. } => {
                 Self::ours(error, "the last checkpoint is whole")
             }
+            regard::Error::Analysis { .. } => {
+                Self::input(error, "`regard analyse --help` says what each analysis needs")
+            }
             regard::Error::NotRecorded { .. } => Self::ours(error, "this is a bug, please report it"),
         }
     }

@@ -1,15 +1,17 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
+mod analyse;
 mod args;
 mod candidates;
 mod compare;
 mod data;
 mod denoise;
 mod eval;
+mod explain;
 mod export;
 mod failure;
 mod files;
-mod font;
+mod findings;
 mod gallery;
 mod model;
 mod models;
@@ -19,6 +21,7 @@ mod quickstart;
 mod recipes;
 mod run;
 mod serve;
+mod subject;
 mod table;
 mod train;
 mod translate;

@@ -53,6 +53,7 @@ fn help_is_readable() {
         "predict",
         "translate",
         "eval",
+        "explain",
         "run",
         "serve",
         "export",

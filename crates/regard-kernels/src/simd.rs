@@ -441,8 +441,7 @@ mod x86 {
                     fours[2] = _mm256_shuffle_ps::<0b01_00_01_00>(b, d);
                     fours[3] = _mm256_shuffle_ps::<0b11_10_11_10>(b, d);
                 }
-                for j in 0..4 {
-                    let (low, high) = (fours[0][j], fours[1][j]);
+                for (j, (&low, &high)) in fours[0].iter().zip(&fours[1]).enumerate() {
                     _mm256_storeu_ps(to.0.add(j * to.1), _mm256_permute2f128_ps::<0x20>(low, high));
                     _mm256_storeu_ps(to.0.add((j + 4) * to.1), _mm256_permute2f128_ps::<0x31>(low, high));
                 }

@@ -61,7 +61,9 @@ impl From<regard::Error> for Refusal {
     fn from(error: regard::Error) -> Self {
         use regard::Error;
         match &error {
-            Error::Config { .. } | Error::Field { .. } | Error::NotRecorded { .. } => Self::Unfit(error.to_string()),
+            Error::Config { .. } | Error::Field { .. } | Error::NotRecorded { .. } | Error::Analysis { .. } => {
+                Self::Unfit(error.to_string())
+            }
             // files and devices of the server are none of the client's business
             Error::Device { .. }
             | Error::Weights { .. }

@@ -37,6 +37,10 @@ pub enum Error {
     #[error("rank {rank}: {reason}")]
     Rank { rank: usize, reason: String },
 
+    /// Something that cannot be found out about this model, or from these pictures.
+    #[error("{what}: {reason}")]
+    Analysis { what: String, reason: String },
+
     /// A name was asked of a trace that recorded something else.
     #[error("nothing was recorded under `{name}`; recorded: {known}")]
     NotRecorded { name: String, known: String },
@@ -45,6 +49,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn config(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Config { field, reason: reason.into() }
+    }
+
+    pub(crate) fn analysis(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Analysis { what: what.into(), reason: reason.into() }
     }
 
     pub(crate) fn file(path: &Path, reason: impl ToString) -> Self {

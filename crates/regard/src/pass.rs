@@ -9,7 +9,7 @@ mod depth;
 mod dropout;
 
 use burn::backend::{DispatchTensor, TensorMetadata};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Gradients, Tensor, TensorData};
 use std::fmt::Display;
 
 use crate::Error;
@@ -24,6 +24,7 @@ pub struct Pass {
     trace: Trace,
     depth: Option<depth::Depth>,
     dropout: Option<dropout::Dropout>,
+    probing: Probing,
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +33,17 @@ enum Listener {
     Nobody,
     Everything,
     Names(Vec<String>),
+}
+
+/// What is added to watched tensors.
+#[derive(Debug, Default)]
+enum Probing {
+    #[default]
+    Nothing,
+    /// Zeros whose gradients are kept: those of the tensors themselves.
+    Zeros,
+    /// A tensor, at one place.
+    Nudge(String, Box<DispatchTensor>),
 }
 
 impl Pass {
@@ -54,6 +66,18 @@ impl Pass {
         Self { listener: Listener::Names(names), ..Self::default() }
     }
 
+    /// The same, and the gradients of what models watch can be read after a backward pass: [`Trace::gradient`].
+    #[must_use]
+    pub fn with_gradients(self) -> Self {
+        Self { probing: Probing::Zeros, ..self }
+    }
+
+    /// The same with a tensor added to what the model watches under this full name: how does the answer change?
+    #[must_use]
+    pub fn nudged<const D: usize>(self, name: impl Into<String>, by: Tensor<D>) -> Self {
+        Self { probing: Probing::Nudge(name.into(), Box::new(by.into_dispatch())), ..self }
+    }
+
     /// Runs a part of the model; what it records is named below `part`.
     pub fn within<T>(&mut self, part: impl Display, run: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(part.to_string());
@@ -65,12 +89,16 @@ impl Pass {
     /// Whether nobody listens and no branch is left out: parts of a model may then run as a whole.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        matches!(self.listener, Listener::Nobody) && self.depth.as_ref().is_none_or(depth::Depth::is_idle)
+        let unwatched = matches!((&self.listener, &self.probing), (Listener::Nobody, Probing::Nothing));
+        unwatched && self.depth.as_ref().is_none_or(depth::Depth::is_idle)
     }
 
     /// Whether somebody wants `name` at this place of the model.
     #[must_use]
     pub fn listens(&self, name: &str) -> bool {
+        if matches!(&self.probing, Probing::Nudge(place, _) if *place == self.full_name(name)) {
+            return true;
+        }
         match &self.listener {
             Listener::Nobody => false,
             Listener::Everything => true,
@@ -86,6 +114,29 @@ impl Pass {
         if self.listens(name) {
             self.trace.entries.push((self.full_name(name), tensor.clone().into_dispatch()));
         }
+    }
+
+    /// Hands a tensor over and gives back what the model goes on with: the same, unless somebody
+    /// [differentiates](Self::with_gradients) by it or [nudges](Self::nudged) it.
+    #[must_use]
+    pub fn watch<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Tensor<D> {
+        if !self.listens(name) {
+            return tensor;
+        }
+        let full = self.full_name(name);
+        let tensor = match &self.probing {
+            // Burn keeps the gradients of leaves alone; the sum passes its own on to a leaf unchanged
+            Probing::Zeros => {
+                let tensor = tensor.autodiff();
+                let leaf = tensor.zeros_like().detach().require_grad();
+                self.trace.leaves.push((full.clone(), leaf.clone().into_dispatch()));
+                tensor + leaf
+            }
+            Probing::Nudge(place, by) if *place == full => tensor + Tensor::from_dispatch((**by).clone()),
+            Probing::Nothing | Probing::Nudge(..) => tensor,
+        };
+        self.trace.entries.push((full, tensor.clone().into_dispatch()));
+        tensor
     }
 
     /// What was recorded, in the order of the forward pass.
@@ -120,6 +171,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Trace {
     entries: Vec<(String, DispatchTensor)>,
+    /// Stand-ins of watched tensors, whose gradients are theirs.
+    leaves: Vec<(String, DispatchTensor)>,
 }
 
 impl Trace {
@@ -133,12 +186,30 @@ impl Trace {
     /// # Errors
     /// When nothing of that name and rank was recorded; the error lists what was.
     pub fn get<const D: usize>(&self, name: &str) -> Result<Tensor<D>, Error> {
-        self.entries
-            .iter()
-            .find(|(known, tensor)| known == name && tensor.shape().num_dims() == D)
-            .map(|(_, tensor)| Tensor::from_dispatch(tensor.clone()))
+        found(&self.entries, name)
             .ok_or_else(|| Error::NotRecorded { name: format!("{name} of rank {D}"), known: self.to_string() })
     }
+
+    /// The gradient of what was watched under `name`, from a pass [with gradients](Pass::with_gradients).
+    ///
+    /// # Errors
+    /// When nothing of that name and rank was watched, or the gradient did not reach it.
+    pub fn gradient<const D: usize>(&self, name: &str, gradients: &Gradients) -> Result<Tensor<D>, Error> {
+        found::<D>(&self.leaves, name).and_then(|leaf| leaf.grad(gradients)).ok_or_else(|| Error::NotRecorded {
+            name: format!("the gradient of {name} of rank {D}"),
+            known: self.to_string(),
+        })
+    }
+
+    /// The shape of every recorded tensor with its name, in the order of the forward pass.
+    pub fn shapes(&self) -> impl Iterator<Item = (&str, Vec<usize>)> {
+        self.entries.iter().map(|(name, tensor)| (name.as_str(), tensor.shape().to_vec()))
+    }
+}
+
+fn found<const D: usize>(entries: &[(String, DispatchTensor)], name: &str) -> Option<Tensor<D>> {
+    let fits = |(known, tensor): &&(String, DispatchTensor)| known == name && tensor.shape().num_dims() == D;
+    entries.iter().find(fits).map(|(_, tensor)| Tensor::from_dispatch(tensor.clone()))
 }
 
 impl Trace {
@@ -199,6 +270,32 @@ mod tests {
         assert_eq!(run(Pass::recording_only(["blocks.*.attn.weights"])).names().count(), 1);
         assert_eq!(run(Pass::recording_only(["*.weights"])).names().count(), 0);
         assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
+    }
+
+    /// `logits = (2x)^2` with `2x` watched as `twice`.
+    fn squares(mut pass: Pass) -> (Tensor<1>, Trace) {
+        let x = Tensor::<1>::from_data([1.0, 3.0], &device::cpu());
+        let twice = pass.within("layer", |pass| pass.watch("twice", x * 2.0));
+        (twice.clone() * twice, pass.into_trace())
+    }
+
+    #[test]
+    fn the_gradient_of_what_is_watched_can_be_read() {
+        let (out, trace) = squares(Pass::recording().with_gradients());
+        let gradient = trace.gradient::<1>("layer.twice", &out.sum().backward()).unwrap();
+        assert_eq!(gradient.into_data().iter::<f32>().collect::<Vec<_>>(), [4.0, 12.0]);
+        let (out, trace) = squares(Pass::recording_only(["layer.twice"]).with_gradients());
+        assert!(trace.gradient::<2>("layer.twice", &out.sum().backward()).is_err());
+    }
+
+    #[test]
+    fn a_nudge_changes_what_follows_and_watching_alone_changes_nothing() {
+        let values = |pass: Pass| squares(pass).0.into_data().iter::<f32>().collect::<Vec<_>>();
+        let by = || Tensor::<1>::from_data([1.0, 0.0], &device::cpu());
+        assert_eq!(values(Pass::silent()), [4.0, 36.0]);
+        assert_eq!(values(Pass::recording()), [4.0, 36.0]);
+        assert_eq!(values(Pass::silent().nudged("layer.twice", by())), [9.0, 36.0]);
+        assert_eq!(values(Pass::silent().nudged("layer.other", by())), [4.0, 36.0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
     Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset, shown,
 };
+use regard::report::font;
 use regard::train::Recipe;
 use std::io::{Write as _, stderr};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use crate::failure::Failure;
 use crate::model::at_least_one;
-use crate::{files, font, recipes};
+use crate::{files, recipes};
 
 /// Draw what a model sees of a dataset after augmentation
 #[derive(Debug, clap::Args)]

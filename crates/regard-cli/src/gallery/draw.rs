@@ -1,9 +1,10 @@
 //! Pictures and heat maps as images that one can look at.
 
 use image::{Rgb, RgbImage, imageops};
+use regard::report::font;
+use regard::report::overlay::glow;
 
 use super::scene::Picture;
-use crate::font;
 
 /// Side of a drawn panel; pictures and maps are enlarged to it without smoothing.
 const PANEL: u32 = 384;
@@ -90,25 +91,9 @@ fn frame(image: &mut RgbImage, heat: &Heat, row: u32, column: u32) {
     }
 }
 
-/// Black, violet, red, orange, pale yellow: brightness rises all the way.
-pub fn glow(share: f32) -> [u8; 3] {
-    const STOPS: [[f32; 3]; 5] =
-        [[0., 0., 8.], [80., 18., 110.], [185., 55., 85.], [250., 140., 30.], [252., 250., 165.]];
-    let place = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f32;
-    let first = (place as usize).min(STOPS.len() - 2);
-    let part = place - first as f32;
-    [0, 1, 2].map(|c| (STOPS[first][c] + part * (STOPS[first + 1][c] - STOPS[first][c])) as u8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn more_attention_is_brighter() {
-        let light = |share: f32| glow(share).iter().map(|value| u32::from(*value)).sum::<u32>();
-        assert!((0..100).all(|step| light(step as f32 / 100.0) <= light((step + 1) as f32 / 100.0)));
-    }
 
     #[test]
     fn a_map_without_differences_is_dark_and_what_is_not_shown_is_paper() {

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 use crate::files;
 use draw::Heat;
-pub use draw::glow;
 use scene::{Picture, SIDE};
 
 /// Run every operator on a small picture, time it and draw where it looks

@@ -3,12 +3,12 @@
 use burn::tensor::{Device, Tensor};
 use image::{ImageFormat, Rgb, RgbImage};
 use regard::Pass;
-use regard::analyse::{Reach, received};
+use regard::analyse::{Attention, attentions};
 use regard::data::{Batch, Picture, shown};
+use regard::report::overlay::glow;
 use std::io::Cursor;
 
 use super::Trained;
-use crate::gallery::glow;
 
 /// Side of a drawn picture.
 const SIDE: u32 = 112;
@@ -49,18 +49,17 @@ pub fn plain(batch: &Batch, trained: &Trained) -> Row {
 pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
     let pictures = shown(batch, &trained.parts.preprocess);
     let [_, channels, rows, columns] = batch.shape;
-    let reach = if trained.parts.config.grid().is_some() { Reach::Global } else { Reach::Window };
     let (mut panels, mut where_from) = (Vec::new(), String::new());
     for (index, picture) in pictures.iter().enumerate() {
         let images = batch.tensor(device).narrow(0, index, 1);
         let mut pass = Pass::recording();
         trained.model.forward(images.clone(), &mut pass);
-        let maps = received(pass.into_trace(), [rows, columns], reach);
+        let layers = attentions(pass.into_trace(), &trained.parts.config);
         // the deepest one that is not too coarse
-        let map = maps.iter().rfind(|map| map.values.len() >= LEAST).or(maps.last());
-        let (size, values) = if let Some(map) = map {
-            where_from = format!("attention that each place receives, {}", map.name);
-            (map.size, map.values.clone())
+        let fine = |layer: &&Attention| layer.keys[0] * layer.keys[1] >= LEAST;
+        let (size, values) = if let Some(layer) = layers.iter().rfind(fine).or(layers.last()) {
+            where_from = format!("attention that each place receives, {}", layer.layer);
+            (layer.keys, layer.received(0))
         } else {
             where_from = "no attention: how much the answer changes with each pixel".into();
             ([rows, columns], sensitivity(trained, images, channels))

@@ -1,6 +1,41 @@
 //! What can be found out about models.
+//!
+//! One picture: [`explain()`] runs a model once and keeps who looks where ([`Attention`]), which [`maps()`], [`rollout()`]
+//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class. Many pictures: [`HeadMeans`] of [`distance()`]
+//! and [`entropy()`], [`Fields`], [`Cka`]. No picture: [`positions()`], [`filters()`], [`papers`].
+//! Results are plain data, and each has a [`Check`] of a law that it fulfils by itself.
 
+pub mod activations;
+mod attention;
+mod cam;
+mod check;
+pub mod cka;
+mod distance;
+mod eigen;
+mod entropy;
+mod explain;
+mod field;
+mod filters;
+mod gradients;
+mod heads;
+mod lens;
+mod maps;
 pub mod papers;
-mod received;
+mod positions;
+mod rollout;
 
-pub use received::{Reach, Received, received};
+pub use attention::{Attention, Reach, Row, attentions, names};
+pub use cam::{Cam, cam};
+pub use check::Check;
+pub use cka::{Cka, Gram, Similarity};
+pub use distance::distance;
+pub use entropy::entropy;
+pub use explain::{Explanation, explain, explain_class};
+pub use field::{Field, Fields};
+pub use filters::{Filters, filters};
+pub use gradients::ClassGradients;
+pub use heads::{ByHead, HeadMeans};
+pub use lens::{Lens, LensLayer, lens};
+pub use maps::{Kernels, Maps, Query, maps};
+pub use positions::{PositionSimilarity, positions};
+pub use rollout::{Fusion, Rollout, RolloutOptions, class_rollout, rollout};

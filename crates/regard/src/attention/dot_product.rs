@@ -41,8 +41,8 @@ pub fn dot_product(
     if !pass.listens("weights") && fused::runs_on(&query) {
         return Attended { out: fused(query, key, value, options), weights: None };
     }
-    let (out, weights) = plain(query, key, value, options);
-    pass.record("weights", &weights);
+    let weights = pass.watch("weights", weights(query, key, options));
+    let out = weights.clone().matmul(value);
     Attended { out, weights: pass.listens("weights").then_some(weights) }
 }
 
@@ -165,8 +165,8 @@ fn scale(options: &DotProduct, width: usize) -> f64 {
     options.scale.unwrap_or(1.0 / (width as f64).sqrt())
 }
 
-/// The same by ordinary Burn operations, forming the weights.
-fn plain(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduct) -> (Tensor<4>, Tensor<4>) {
+/// `[B, A, N, M]`, by ordinary Burn operations.
+fn weights(query: Tensor<4>, key: Tensor<4>, options: &DotProduct) -> Tensor<4> {
     let [batch, heads, queries, width] = query.dims();
     let keys = key.dims()[2];
     let device = query.device();
@@ -186,12 +186,11 @@ fn plain(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
             None => padding,
         });
     }
-    let weights = match hidden {
+    match hidden {
         // a finite fill keeps a row without any key finite; the second fill makes its weights zero
         Some(hidden) => softmax(scores.mask_fill(hidden.clone(), -1e30), 3).mask_fill(hidden, 0.0),
         None => softmax(scores, 3),
-    };
-    (weights.clone().matmul(value), weights)
+    }
 }
 
 fn causal_diagonal(queries: usize, keys: usize) -> i64 {

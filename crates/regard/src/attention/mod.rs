@@ -47,6 +47,7 @@ pub use project::project;
 pub use space_time::{Grid, Plan, SpaceTime, Step};
 pub use stem::{Stem, place_mixture, stem};
 pub(crate) use stem::{fused as fused_stem, fuses as stem_fuses};
+pub(crate) use window::reach;
 pub use window::{Border, unfold};
 
 use burn::tensor::Tensor;

@@ -358,7 +358,7 @@ pub(crate) fn through_blocks(blocks: &[EncoderBlock], mut x: Tensor<3>, pass: &m
         let name = format!("blocks.{i}");
         pass.next_block();
         x = pass.within(&name, |pass| block.forward(x, pass));
-        pass.record(&name, &x);
+        x = pass.watch(&name, x);
     }
     x
 }

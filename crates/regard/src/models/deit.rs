@@ -130,8 +130,12 @@ impl Deit {
             x = prepend(token, x);
         }
         x = prepend(&self.cls_token, x) + self.pos_embed.val();
-        x = through_blocks(&self.blocks, x, pass);
-        x = self.norm.forward(x);
+        self.read_out(through_blocks(&self.blocks, x, pass), pass)
+    }
+
+    /// What the tokens `[B, N, D]` after the last block, or after any other one, answer.
+    pub fn read_out(&self, x: Tensor<3>, pass: &mut Pass) -> Heads {
+        let x = self.norm.forward(x);
         pass.record("norm", &x);
         let token = |index: usize| x.clone().narrow(1, index, 1).squeeze_dim::<2>(1);
         Heads {

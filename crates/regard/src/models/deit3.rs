@@ -112,7 +112,11 @@ impl Deit3 {
     /// When the images have another size or number of channels than the config says.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let patches = self.patch_embed.forward(images) + self.pos_embed.val();
-        let x = through_blocks(&self.blocks, prepend(&self.cls_token, patches), pass);
+        self.read_out(through_blocks(&self.blocks, prepend(&self.cls_token, patches), pass), pass)
+    }
+
+    /// `[B, N, D] -> [B, classes]`: what the tokens after the last block, or after any other one, answer.
+    pub fn read_out(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<2> {
         let x = self.norm.forward(x);
         pass.record("norm", &x);
         self.head.forward(x.narrow(1, 0, 1).squeeze_dim::<2>(1))

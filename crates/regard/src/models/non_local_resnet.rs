@@ -212,12 +212,12 @@ impl NonLocalResNet {
             for (index, block) in blocks.iter().enumerate() {
                 pass.next_block();
                 map = block.forward(map, pass);
-                pass.record(&format!("layer{}.{index}", stage + 1), &map);
+                map = pass.watch(&format!("layer{}.{index}", stage + 1), map);
                 if let Some((number, non_local)) = self.after([stage, index]) {
                     map = pass.within(format!("non_local.{number}"), |pass| non_local.forward(map, pass).out);
                 }
             }
-            pass.record(&format!("layer{}", stage + 1), &map);
+            map = pass.watch(&format!("layer{}", stage + 1), map);
         }
         self.fc.forward(GlobalAverage.forward(map))
     }

@@ -191,9 +191,9 @@ impl RegNet {
             for (index, block) in (1..).zip(&stage.b_) {
                 pass.next_block();
                 map = pass.within(format!("s{number}.b{index}"), |pass| block.forward(map, pass));
-                pass.record(&format!("s{number}.b{index}"), &map);
+                map = pass.watch(&format!("s{number}.b{index}"), map);
             }
-            pass.record(&format!("s{number}"), &map);
+            map = pass.watch(&format!("s{number}"), map);
         }
         self.head.fc.forward(GlobalAverage.forward(map))
     }

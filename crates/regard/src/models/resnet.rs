@@ -162,9 +162,9 @@ impl ResNet {
             for (index, block) in blocks.iter().enumerate() {
                 pass.next_block();
                 map = block.forward(map, pass);
-                pass.record(&format!("layer{stage}.{index}"), &map);
+                map = pass.watch(&format!("layer{stage}.{index}"), map);
             }
-            pass.record(&format!("layer{stage}"), &map);
+            map = pass.watch(&format!("layer{stage}"), map);
         }
         map
     }

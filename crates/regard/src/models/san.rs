@@ -179,7 +179,8 @@ pub struct San {
 }
 
 impl San {
-    /// `[B, C, H, W] -> [B, classes]`
+    /// `[B, C, H, W] -> [B, classes]`; records the weights of every block (`stages.0.layer.0.sam.weights`), and the maps
+    /// that blocks (`stages.0.layer.0`) and stages (`stages.0`) give.
     ///
     /// # Panics
     /// When pictures have another number of channels, or become smaller than a footprint mirrors.
@@ -188,6 +189,7 @@ impl San {
         pass.begin_blocks(self.stages.iter().map(|stage| stage.layer.len()).sum());
         for (index, stage) in self.stages.iter().enumerate() {
             map = pass.within(format!("stages.{index}"), |pass| stage.forward(map, pass));
+            map = pass.watch(&format!("stages.{index}"), map);
         }
         let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
         self.fc.forward(features)
@@ -209,6 +211,7 @@ impl Stage {
         for (index, block) in self.layer.iter().enumerate() {
             pass.next_block();
             map = pass.within(format!("layer.{index}"), |pass| block.forward(map, pass));
+            map = pass.watch(&format!("layer.{index}"), map);
         }
         relu(self.bn.forward(map))
     }

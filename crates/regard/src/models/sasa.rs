@@ -262,7 +262,8 @@ pub struct Sasa {
 }
 
 impl Sasa {
-    /// `[B, C, H, W] -> [B, classes]`
+    /// `[B, C, H, W] -> [B, classes]`; records the weights of every block (`groups.0.0.spatial.weights`) and of an
+    /// attention stem (`stem.attn.weights`), and the maps that blocks give (`groups.0.0`).
     ///
     /// # Panics
     /// When pictures have another number of channels, or the blocks of an attention stem do not fill them.
@@ -273,6 +274,7 @@ impl Sasa {
             for (index, block) in blocks.iter().enumerate() {
                 pass.next_block();
                 map = pass.within(format!("groups.{group}.{index}"), |pass| block.forward(map, pass));
+                map = pass.watch(&format!("groups.{group}.{index}"), map);
             }
         }
         let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);

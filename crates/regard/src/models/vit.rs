@@ -133,7 +133,11 @@ impl Vit {
             x = prepend(token, x);
         }
         x = x + self.pos_embed.val();
-        x = through_blocks(&self.blocks, x, pass);
+        self.read_out(through_blocks(&self.blocks, x, pass), pass)
+    }
+
+    /// `[B, N, D] -> [B, classes]`: what the tokens after the last block, or after any other one, answer.
+    pub fn read_out(&self, mut x: Tensor<3>, pass: &mut Pass) -> Tensor<2> {
         if let Some(norm) = &self.norm {
             x = norm.forward(x);
             pass.record("norm", &x);

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, Scale, Tick};
-use super::canvas::{Anchor, COLOURS, Canvas, FADED, Font, GRID, INK, MARGIN, TEXT, draw, nothing, shorten, width};
+use super::canvas::{
+    Anchor, COLOURS, Canvas, Drawing, FADED, Font, GRID, INK, MARGIN, TEXT, draw, nothing, shorten, width,
+};
 use super::figure::Figure;
 
 const WIDTH: f64 = 860.0;
@@ -45,7 +47,7 @@ impl Bar {
 }
 
 impl Figure for Bars {
-    fn svg(&self) -> String {
+    fn drawing(&self) -> Drawing {
         let ends = self.bars.iter().filter(|bar| Scale::Linear.shows(bar.value));
         let mut ends: Vec<f64> = ends.flat_map(|bar| [bar.value - bar.spread(), bar.value + bar.spread()]).collect();
         if ends.is_empty() {

@@ -1,8 +1,12 @@
 //! A light card to draw on, measured in pixels of its nominal size.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use plotters::backend::{DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, FontFamily, FontStyle, FontTransform, IntoTextStyle as _, RGBColor, ShapeStyle};
+
+use crate::data::Picture;
 
 /// Plotters counts in whole units: a quarter of a pixel keeps curves smooth.
 const UNIT: f64 = 4.0;
@@ -71,34 +75,143 @@ impl Font {
     }
 }
 
-/// The drawing of one figure.
-pub struct Canvas<'a> {
-    svg: SVGBackend<'a>,
+/// Where the shapes of one figure are put down.
+#[derive(Debug, Default)]
+pub struct Canvas {
+    shapes: Vec<Shape>,
+}
+
+/// Something on a card.
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    Text {
+        at: [f64; 2],
+        text: String,
+        font: Font,
+    },
+    Line {
+        from: [f64; 2],
+        to: [f64; 2],
+        colour: RGBColor,
+        width: f64,
+    },
+    Path {
+        points: Vec<[f64; 2]>,
+        colour: RGBColor,
+        opacity: f64,
+        width: f64,
+    },
+    Rectangle {
+        from: [f64; 2],
+        to: [f64; 2],
+        colour: RGBColor,
+    },
+    Dot {
+        at: [f64; 2],
+        radius: f64,
+        colour: RGBColor,
+    },
+    /// Lies below all other shapes.
+    Picture {
+        from: [f64; 2],
+        to: [f64; 2],
+        picture: Picture,
+    },
+}
+
+/// A finished figure, to be written in one format or another.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// Columns and rows in pixels.
+    pub(super) size: [f64; 2],
+    pub(super) title: String,
+    pub(super) shapes: Vec<Shape>,
 }
 
 /// Draws a card of this many columns and rows with a title; the title is also what a screen reader says.
-pub fn draw([width, height]: [f64; 2], title: &str, paint: impl FnOnce(&mut Canvas)) -> String {
-    let mut text = String::new();
-    let mut canvas = Canvas { svg: SVGBackend::with_string(&mut text, (units(width) as u32, units(height) as u32)) };
-    canvas.rectangle([0.0, 0.0], [width, height], CARD);
+pub fn draw([width, height]: [f64; 2], title: &str, paint: impl FnOnce(&mut Canvas)) -> Drawing {
+    let mut canvas = Canvas::default();
     let heading = Font::new(Anchor::Start).size(15.0).bold();
     canvas.text([MARGIN, MARGIN + 8.0], &shorten(title, heading.size, width - 2.0 * MARGIN), heading);
     paint(&mut canvas);
-    canvas.svg.present().expect(IN_MEMORY);
-    drop(canvas);
-    // plotters gives the size in units; here it is in pixels, and shrinks with the page
-    let body = text.split_once('>').map_or("", |(_, body)| body);
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         style=\"max-width:100%;height:auto\" role=\"img\" aria-label=\"{}\" stroke-linejoin=\"round\">{body}",
-        units(width),
-        units(height),
-        escaped(title)
-    )
+    Drawing { size: [width, height], title: title.into(), shapes: canvas.shapes }
+}
+
+impl Drawing {
+    /// One `svg` element.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let [width, height] = self.size;
+        let mut text = String::new();
+        let mut svg = SVGBackend::with_string(&mut text, (units(width) as u32, units(height) as u32));
+        let card = Shape::Rectangle { from: [0.0, 0.0], to: self.size, colour: CARD };
+        std::iter::once(&card).chain(&self.shapes).for_each(|shape| shape.write(&mut svg));
+        svg.present().expect(IN_MEMORY);
+        drop(svg);
+        // plotters gives the size in units; here it is in pixels, and shrinks with the page
+        let body = text.split_once('>').map_or("", |(_, body)| body);
+        // plotters knows no pictures: they follow the card
+        let (card, rest) = body.split_once("/>").unwrap_or((body, ""));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             style=\"max-width:100%;height:auto\" role=\"img\" aria-label=\"{}\" stroke-linejoin=\"round\">{card}/>{}{rest}",
+            units(width),
+            units(height),
+            escaped(&self.title),
+            self.shapes.iter().filter_map(Shape::picture).collect::<String>()
+        )
+    }
+}
+
+impl Shape {
+    fn write(&self, svg: &mut SVGBackend) {
+        match self {
+            Self::Text { at, text, font } => {
+                let anchor = match font.anchor {
+                    Anchor::Start => HPos::Left,
+                    Anchor::Middle => HPos::Center,
+                    Anchor::End => HPos::Right,
+                };
+                // plotters writes a size divided by this
+                let size = font.size * UNIT * 1.24;
+                let weight = if font.bold { FontStyle::Bold } else { FontStyle::Normal };
+                let mut style = (FontFamily::SansSerif, size, weight).into_text_style(&svg.get_size());
+                style.color = font.colour.to_backend_color();
+                style.pos = Pos::new(anchor, VPos::Center);
+                if font.upwards {
+                    style = style.transform(FontTransform::Rotate270);
+                }
+                svg.draw_text(&printable(text), &style, place(*at))
+            }
+            Self::Line { from, to, colour, width } => {
+                svg.draw_line(place(*from), place(*to), &stroke(*colour, 1.0, *width))
+            }
+            Self::Path { points, colour, opacity, width } => {
+                svg.draw_path(points.iter().copied().map(place), &stroke(*colour, *opacity, *width))
+            }
+            Self::Rectangle { from, to, colour } => svg.draw_rect(place(*from), place(*to), &colour.filled(), true),
+            Self::Dot { at, radius, colour } => {
+                svg.draw_circle(place(*at), units(*radius) as u32, &colour.filled(), true)
+            }
+            Self::Picture { .. } => Ok(()),
+        }
+        .expect(IN_MEMORY);
+    }
+
+    /// A picture as an element of its own.
+    fn picture(&self) -> Option<String> {
+        let Self::Picture { from, to, picture } = self else { return None };
+        let [left, top, width, height] = [from[0], from[1], to[0] - from[0], to[1] - from[1]].map(units);
+        let png = STANDARD.encode(super::raster::png(picture.size(), picture.pixels()));
+        Some(format!(
+            "<image x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
+             style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{png}\"/>"
+        ))
+    }
 }
 
 /// A card that says why there is nothing on it.
-pub fn nothing(size: [f64; 2], title: &str) -> String {
+pub fn nothing(size: [f64; 2], title: &str) -> Drawing {
     draw(size, title, |canvas| {
         let middle = [size[0] / 2.0, size[1] / 2.0];
         canvas.text(middle, "no data", Font::new(Anchor::Middle).size(15.0).colour(FADED));
@@ -107,41 +220,31 @@ pub fn nothing(size: [f64; 2], title: &str) -> String {
 
 const IN_MEMORY: &str = "a figure in memory can always be written";
 
-impl Canvas<'_> {
+impl Canvas {
     /// A text whose middle line is at this height.
     pub fn text(&mut self, at: [f64; 2], text: &str, font: Font) {
-        let anchor = match font.anchor {
-            Anchor::Start => HPos::Left,
-            Anchor::Middle => HPos::Center,
-            Anchor::End => HPos::Right,
-        };
-        // plotters writes a size divided by this
-        let size = font.size * UNIT * 1.24;
-        let weight = if font.bold { FontStyle::Bold } else { FontStyle::Normal };
-        let mut style = (FontFamily::SansSerif, size, weight).into_text_style(&self.svg.get_size());
-        style.color = font.colour.to_backend_color();
-        style.pos = Pos::new(anchor, VPos::Center);
-        if font.upwards {
-            style = style.transform(FontTransform::Rotate270);
-        }
-        self.svg.draw_text(&printable(text), &style, place(at)).expect(IN_MEMORY);
+        self.shapes.push(Shape::Text { at, text: text.into(), font });
     }
 
     pub fn line(&mut self, from: [f64; 2], to: [f64; 2], colour: RGBColor, width: f64) {
-        self.svg.draw_line(place(from), place(to), &stroke(colour, 1.0, width)).expect(IN_MEMORY);
+        self.shapes.push(Shape::Line { from, to, colour, width });
     }
 
     pub fn path(&mut self, points: &[[f64; 2]], colour: RGBColor, opacity: f64, width: f64) {
-        let points: Vec<_> = points.iter().copied().map(place).collect();
-        self.svg.draw_path(points, &stroke(colour, opacity, width)).expect(IN_MEMORY);
+        self.shapes.push(Shape::Path { points: points.to_vec(), colour, opacity, width });
     }
 
     pub fn rectangle(&mut self, from: [f64; 2], to: [f64; 2], colour: RGBColor) {
-        self.svg.draw_rect(place(from), place(to), &colour.filled(), true).expect(IN_MEMORY);
+        self.shapes.push(Shape::Rectangle { from, to, colour });
     }
 
     pub fn dot(&mut self, at: [f64; 2], radius: f64, colour: RGBColor) {
-        self.svg.draw_circle(place(at), units(radius) as u32, &colour.filled(), true).expect(IN_MEMORY);
+        self.shapes.push(Shape::Dot { at, radius, colour });
+    }
+
+    /// A picture between two corners, below all other shapes.
+    pub fn picture(&mut self, from: [f64; 2], to: [f64; 2], picture: &Picture) {
+        self.shapes.push(Shape::Picture { from, to, picture: picture.clone() });
     }
 }
 

@@ -4,7 +4,9 @@ use plotters::style::RGBColor;
 use serde::{Deserialize, Serialize};
 
 use super::axis::Scale;
-use super::canvas::{Anchor, CARD, Canvas, FADED, Font, GAP, GRID, INK, MARGIN, TEXT, draw, nothing, shorten, width};
+use super::canvas::{
+    Anchor, CARD, Canvas, Drawing, FADED, Font, GAP, GRID, INK, MARGIN, TEXT, draw, nothing, shorten, width,
+};
 use super::figure::Figure;
 
 /// The widest matrix, and the longest name beside it.
@@ -57,14 +59,14 @@ impl Shades {
 }
 
 impl Figure for HeatMap {
-    fn svg(&self) -> String {
+    fn drawing(&self) -> Drawing {
         let shown = || self.values.iter().flatten().copied().filter(|value| Scale::Linear.shows(*value));
         if self.rows.is_empty() || self.columns.is_empty() || shown().next().is_none() {
             return nothing([480.0, 160.0], &self.title);
         }
         let (low, high) = shown().fold((0.0f64, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
         let high = if high > low { high } else { low + 1.0 };
-        Grid::new(self, low, high).svg()
+        Grid::new(self, low, high).drawing()
     }
 }
 
@@ -94,7 +96,7 @@ impl<'a> Grid<'a> {
         Self { map, low, high, cell, left: MARGIN + 28.0 + names(&map.rows), top: MARGIN + 56.0 + names(&map.columns) }
     }
 
-    fn svg(&self) -> String {
+    fn drawing(&self) -> Drawing {
         let [rows, columns] = [self.map.rows.len() as f64, self.map.columns.len() as f64];
         let (right, bottom) = (self.left + columns * self.cell, self.top + rows * self.cell);
         let size =

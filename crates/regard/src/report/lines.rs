@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, Scale, Tick};
-use super::canvas::{Anchor, COLOURS, Canvas, FADED, Font, GRID, INK, MARGIN, TEXT, draw, nothing, shorten, width};
+use super::canvas::{
+    Anchor, COLOURS, Canvas, Drawing, FADED, Font, GRID, INK, MARGIN, TEXT, draw, nothing, shorten, width,
+};
 use super::figure::Figure;
 
 const WIDTH: f64 = 860.0;
@@ -44,7 +46,7 @@ pub enum Stroke {
 }
 
 impl Figure for Lines {
-    fn svg(&self) -> String {
+    fn drawing(&self) -> Drawing {
         let shown = |point: &&[f64; 2]| Scale::Linear.shows(point[0]) && self.scale.shows(point[1]);
         let points = || self.lines.iter().flat_map(|line| &line.points).filter(shown);
         let x = Axis::around(points().map(|point| point[0]), Scale::Linear);
@@ -169,7 +171,7 @@ impl Frame {
             if few || run.len() == 1 {
                 run.iter().for_each(|at| canvas.dot(*at, 2.5, colour));
             } else if ringed(index) {
-                run.iter().step_by(run.len().div_ceil(12)).for_each(|at| canvas.dot(*at, 3.5, colour));
+                run.iter().step_by(run.len().div_ceil(12).max(1)).for_each(|at| canvas.dot(*at, 3.5, colour));
             }
         }
     }
@@ -212,6 +214,14 @@ mod tests {
         // one path is the legend's
         assert_eq!((whole.matches("<polyline").count(), broken.matches("<polyline").count()), (2, 3));
         assert!(!broken.contains("NaN"));
+    }
+
+    #[test]
+    fn gaps_break_curves_of_a_colour_that_was_used_before_too() {
+        let gaps: Vec<[f64; 2]> = (0..60).map(|i| [f64::from(i), if i % 9 < 2 { f64::NAN } else { 1.0 }]).collect();
+        let names: Vec<String> = (0..=COLOURS.len()).map(|i| format!("curve {i}")).collect();
+        let svg = figure(names.iter().map(|name| line(name, &gaps)).collect()).svg();
+        assert!(svg.contains("<circle") && !svg.contains("NaN"));
     }
 
     #[test]

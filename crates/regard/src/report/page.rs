@@ -134,7 +134,7 @@ impl Section {
     }
 
     #[must_use]
-    pub fn figure(self, figure: &impl Figure) -> Self {
+    pub fn figure(self, figure: &(impl Figure + ?Sized)) -> Self {
         self.with(Part::Figure(figure.svg()))
     }
 

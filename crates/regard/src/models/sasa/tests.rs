@@ -168,11 +168,13 @@ fn what_is_recorded_has_the_names_and_sizes_of_the_parts() {
     let mut pass = Pass::recording();
     config.init(&device::cpu()).unwrap().forward(random([2, 3, 12, 20], 1), &mut pass);
     let trace = pass.into_trace();
-    let expected = ["stem.attn.weights", "groups.1.0.spatial.weights", "groups.1.1.spatial.weights"];
+    let weights = ["stem.attn.weights", "groups.1.0.spatial.weights", "groups.1.1.spatial.weights"];
+    let expected = [weights[0], "groups.0.0", weights[1], "groups.1.0", weights[2], "groups.1.1"];
     assert_eq!(trace.names().collect::<Vec<_>>(), expected);
-    assert_eq!(trace.get::<4>(expected[0]).unwrap().dims(), [2 * 6 * 10, 4, 4, 4]);
-    assert_eq!(trace.get::<4>(expected[1]).unwrap().dims(), [2, 8, 25, 6 * 10], "before the map is halved");
-    assert_eq!(trace.get::<4>(expected[2]).unwrap().dims(), [2, 8, 25, 3 * 5]);
+    assert_eq!(trace.get::<4>(weights[0]).unwrap().dims(), [2 * 6 * 10, 4, 4, 4]);
+    assert_eq!(trace.get::<4>(weights[1]).unwrap().dims(), [2, 8, 25, 6 * 10], "before the map is halved");
+    assert_eq!(trace.get::<4>(weights[2]).unwrap().dims(), [2, 8, 25, 3 * 5]);
+    assert_eq!(trace.get::<4>("groups.1.1").unwrap().dims()[2..], [3, 5]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub fn write(sheet: &mut RgbImage, text: &str, [left, top]: [u32; 2], right: u32
 }
 
 /// The dots of a text as (row, column); a letter with its gap is four columns wide.
-fn dots(text: &str) -> impl Iterator<Item = (u32, u32)> {
+pub(super) fn dots(text: &str) -> impl Iterator<Item = (u32, u32)> {
     text.chars().enumerate().flat_map(|(place, letter)| {
         let rows = glyph(letter);
         (0..15u32)

@@ -1,0 +1,153 @@
+//! `regard analyse`: what can be found out about models, over many pictures or from their weights alone.
+
+mod cka;
+mod field;
+mod heads;
+mod pictures;
+mod weights;
+
+use burn::tensor::Device;
+use clap::Subcommand;
+use std::io::{Write, stderr};
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+use crate::findings::Findings;
+use crate::model::at_least_one;
+use crate::subject::Subject;
+use pictures::Pictures;
+
+/// Find out how models look and how alike their layers are
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    analysis: Analysis,
+}
+
+#[derive(Debug, Subcommand)]
+enum Analysis {
+    /// How alike the layers of two models are, or of one: centred kernel alignment, unbiased, by minibatches of 4 or more
+    Cka(OverPictures),
+    /// How far each head looks, in pixels
+    Distance(OverPictures),
+    /// At how many things each head looks at once, in nats
+    Entropy(OverPictures),
+    /// On which pixels the middle of each layer depends
+    Field(OverPictures),
+    /// How alike the places of a picture are to a transformer that has learned them
+    Positions(WithoutPictures),
+    /// The principal components of the filters that meet the pixels
+    Filters(WithoutPictures),
+}
+
+/// What is needed to look at pictures.
+#[derive(Debug, clap::Args)]
+struct OverPictures {
+    #[command(flatten)]
+    common: Common,
+
+    /// A folder of pictures, `fashion`, or a dataset as `regard eval` takes it
+    #[arg(long, value_name = "NAME|DIR")]
+    data: String,
+
+    /// How many pictures, spread over the data
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = at_least_one)]
+    pictures: usize,
+
+    /// Pictures at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
+    batch: usize,
+}
+
+/// What is needed to look at weights alone.
+#[derive(Debug, clap::Args)]
+struct WithoutPictures {
+    #[command(flatten)]
+    common: Common,
+
+    /// Taken as by the other analyses, and not read
+    #[arg(long, value_name = "NAME|DIR", hide = true)]
+    data: Option<String>,
+}
+
+/// What is needed in any case.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Presets as they start, `MODEL=WEIGHTS`, or folders of training runs
+    #[arg(long, value_name = "MODEL,..", required = true, value_delimiter = ',')]
+    models: Vec<String>,
+
+    /// A folder for the page, the figures (SVG, PNG) and the data
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// An analysis of models over pictures.
+type Look = fn(&[Subject], &Pictures, &Device) -> Result<Findings, Failure>;
+
+impl Analysis {
+    const fn common(&self) -> &Common {
+        match self {
+            Self::Cka(over) | Self::Distance(over) | Self::Entropy(over) | Self::Field(over) => &over.common,
+            Self::Positions(alone) | Self::Filters(alone) => &alone.common,
+        }
+    }
+
+    /// What was found, and how many pictures could not be read.
+    fn run(&self, subjects: &[Subject], device: &Device) -> Result<(Findings, usize), Failure> {
+        let over = |over: &OverPictures, look: Look| -> Result<(Findings, usize), Failure> {
+            let pictures = Pictures::open(&over.data, over.pictures, over.batch)?;
+            Ok((look(subjects, &pictures, device)?, pictures.unreadable))
+        };
+        match self {
+            Self::Cka(args) => over(args, cka::run),
+            Self::Distance(args) => over(args, heads::distance),
+            Self::Entropy(args) => over(args, heads::entropy),
+            Self::Field(args) => over(args, field::run),
+            Self::Positions(args) => args.alone(|| weights::positions(subjects)),
+            Self::Filters(args) => args.alone(|| weights::filters(subjects)),
+        }
+    }
+}
+
+impl WithoutPictures {
+    fn alone(&self, look: impl FnOnce() -> Result<Findings, Failure>) -> Result<(Findings, usize), Failure> {
+        if self.data.is_some() {
+            writeln!(stderr(), "note: weights are looked at without pictures: `--data` is not read")?;
+        }
+        Ok((look()?, 0))
+    }
+}
+
+pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    let common = args.analysis.common();
+    if let (Analysis::Cka(_), 3..) = (&args.analysis, common.models.len()) {
+        let message = format!("{} models", common.models.len());
+        return Err(Failure::input(message, "layers of one model or of two are compared"));
+    }
+    if let Some(file) = common.output.as_ref().filter(|folder| folder.is_file()) {
+        return Err(Failure::input(format!("`{}` is a file", file.display()), "`-o` takes a folder"));
+    }
+    let subjects = common.models.iter().map(|text| Subject::of(text, device)).collect::<Result<Vec<_>, _>>()?;
+    let (findings, unreadable) = args.analysis.run(&subjects, device)?;
+    tell(&findings, common, out)?;
+    match unreadable {
+        0 => findings.hold(),
+        bad => Err(Failure::input(
+            format!("{bad} pictures could not be read"),
+            "each is named above; the numbers are of the others",
+        )),
+    }
+}
+
+fn tell(findings: &Findings, args: &Common, out: &mut impl Write) -> Result<(), Failure> {
+    findings.print(args.json, out)?;
+    match &args.output {
+        Some(folder) => findings.write(&folder.join("report.html"), folder),
+        None => Ok(()),
+    }
+}

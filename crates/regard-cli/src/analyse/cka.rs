@@ -1,0 +1,116 @@
+//! How alike the layers of two models are.
+
+use burn::tensor::Device;
+use regard::analyse::{Check, Cka, Gram, activations, cka};
+use regard::data::Picture;
+use regard::report::Table;
+use regard::report::figure::{HeatMap, Shades};
+use regard::{Pass, Trace};
+use serde_json::json;
+use std::io::{Write as _, stderr};
+
+use super::pictures::Pictures;
+use crate::failure::Failure;
+use crate::findings::{Findings, Part};
+use crate::subject::Subject;
+
+/// Every pair of models: one alone with itself, two with themselves and with each other.
+pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+    let pairs: Vec<[usize; 2]> = match subjects.len() {
+        1 => vec![[0, 0]],
+        _ => vec![[0, 1], [0, 0], [1, 1]],
+    };
+    let mut sums = vec![Cka::default(); pairs.len()];
+    let (mut checks, mut left_out) = (Vec::new(), 0);
+    // a remainder that is too small is left out; batches that are all too small are an error
+    let usable = |batch: &[Picture], batches: usize| batch.len() >= cka::FEWEST || batches == 0;
+    let mut batches = 0;
+    pictures.visit(1, "comparing layers", |batch, _| {
+        if !usable(batch, batches) {
+            left_out += batch.len();
+            return Ok(());
+        }
+        batches += 1;
+        let grams = subjects.iter().map(|subject| see(subject, batch, device)).collect::<Result<Vec<_>, _>>()?;
+        for (sum, [rows, columns]) in sums.iter_mut().zip(&pairs) {
+            sum.add(&grams[*rows].0, &grams[*columns].0)?;
+        }
+        checks.extend(grams.into_iter().map(|(_, check)| check));
+        Ok(())
+    })?;
+    if left_out > 0 {
+        writeln!(stderr(), "note: the last {left_out} pictures are too few for a batch and were left out")?;
+    }
+    let (mut parts, mut data) = (Vec::new(), Vec::new());
+    for (sum, [rows, columns]) in sums.iter().zip(&pairs) {
+        let (rows, columns) = (&subjects[*rows].name, &subjects[*columns].name);
+        let similarity = sum.similarity()?;
+        let title = if std::ptr::eq(rows, columns) { rows.clone() } else { format!("{rows} and {columns}") };
+        let mut table =
+            Table::new().words(rows).words(format!("most alike in {columns}")).numbers("CKA").numbers("mean CKA");
+        for (layer, values) in similarity.rows.iter().zip(&similarity.values) {
+            // a layer is most like itself: the others are of interest
+            let others = || {
+                values
+                    .iter()
+                    .zip(&similarity.columns)
+                    .filter(|(_, column)| !std::ptr::eq(rows, columns) || *column != layer)
+            };
+            let Some((value, column)) = others().max_by(|a, b| a.0.total_cmp(b.0)) else { continue };
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            table.row([layer.clone(), column.clone(), format!("{value:.3}"), format!("{mean:.3}")]);
+        }
+        let figure = HeatMap {
+            title: format!("CKA, {title}"),
+            row_label: rows.clone(),
+            column_label: columns.clone(),
+            rows: similarity.rows.clone(),
+            columns: similarity.columns.clone(),
+            values: similarity.values.clone(),
+            decimals: 2,
+            shades: Shades::Even,
+        };
+        let name = format!("cka-{}", parts.len());
+        parts.push(
+            Part::new(title, "1 where two layers arrange the pictures alike, 0 where they have nothing in common.")
+                .figure(name, figure)
+                .table(table),
+        );
+        data.push(json!({ "row_model": rows, "column_model": columns, "similarity": similarity }));
+    }
+    let names: Vec<&str> = subjects.iter().map(|subject| subject.name.as_str()).collect();
+    Ok(Findings {
+        title: format!("how alike layers are: {}", names.join(", ")),
+        lead: format!("linear CKA by minibatches, unbiased, over {} pictures", pictures.len() - left_out),
+        parts,
+        checks: Check::worst(checks).into_iter().collect(),
+        data: json!({ "analysis": "cka", "pictures": pictures.len() - left_out, "pairs": data }),
+    })
+}
+
+/// A batch as every layer of a model sees it, and whether the last one is like itself.
+fn see(subject: &Subject, batch: &[Picture], device: &Device) -> Result<(Vec<Gram>, Check), Failure> {
+    let mut pass = Pass::recording_only([activations::blocks(&subject.config)]);
+    subject.model.forward(subject.batch(batch, device)?, &mut pass);
+    let trace = pass.into_trace();
+    let (mut grams, mut check) = (Vec::new(), None);
+    for (name, rank) in ranks(&trace) {
+        let last = grams.len() + 1 == trace.names().count();
+        if rank == 3 {
+            let tokens = trace.get::<3>(&name)?;
+            check = if last { Some(cka::check(tokens.clone())?) } else { None };
+            grams.push(Gram::of(&name, tokens));
+        } else {
+            let map = trace.get::<4>(&name)?;
+            check = if last { Some(cka::check(map.clone())?) } else { None };
+            grams.push(Gram::of(&name, map));
+        }
+    }
+    let check =
+        check.ok_or_else(|| Failure::ours("the model recorded no layers", "this is a bug, please report it"))?;
+    Ok((grams, check))
+}
+
+fn ranks(trace: &Trace) -> Vec<(String, usize)> {
+    trace.shapes().map(|(name, shape)| (name.to_string(), shape.len())).collect()
+}

@@ -1,0 +1,123 @@
+//! How far each head looks, and at how many things at once.
+
+use burn::tensor::Device;
+use regard::Pass;
+use regard::analyse::{self, Attention, ByHead, Check, HeadMeans, attentions, names};
+use regard::report::Table;
+use regard::report::figure::{Line, Lines, Scale, Stroke};
+use serde_json::json;
+
+use super::pictures::Pictures;
+use crate::failure::Failure;
+use crate::findings::{Findings, Part};
+use crate::subject::Subject;
+
+/// What is measured of a head.
+struct Measure {
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    text: &'static str,
+    of: fn(&Attention, usize, usize) -> f64,
+}
+
+pub fn distance(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+    let measure = Measure {
+        name: "distance",
+        title: "mean attention distance",
+        unit: "pixels",
+        text: "The mean distance between a place and what it looks at, weighted by attention; the class token is dropped \
+               and rows are made to sum to one again. Heads are sorted.",
+        of: analyse::distance,
+    };
+    run(&measure, subjects, pictures, device)
+}
+
+pub fn entropy(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+    let measure = Measure {
+        name: "entropy",
+        title: "attention entropy",
+        unit: "nats",
+        text: "0 when a head looks at one thing, the logarithm of their number when it looks at all alike. Heads are sorted.",
+        of: analyse::entropy,
+    };
+    run(&measure, subjects, pictures, device)
+}
+
+fn run(measure: &Measure, subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+    let (mut parts, mut data, mut checks) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, subject) in subjects.iter().enumerate() {
+        if names(&subject.config).is_empty() {
+            return Err(Failure::input(
+                format!("`{}` has no attention", subject.name),
+                "`field` and `cka` are for every model",
+            ));
+        }
+        let mut means = HeadMeans::of(measure.of);
+        pictures.visit(1, &subject.name, |batch, _| {
+            let mut pass = Pass::recording_only(names(&subject.config).iter().copied());
+            subject.model.forward(subject.batch(batch, device)?, &mut pass);
+            let layers = attentions(pass.into_trace(), &subject.config);
+            checks.extend(layers.iter().filter_map(Attention::check));
+            Ok(means.add(&layers)?)
+        })?;
+        let layers = means.layers();
+        let part = Part::new(&subject.name, measure.text);
+        parts.push(
+            part.figure(format!("{}-{index}", measure.name), figure(measure, subject, &layers)).table(table(&layers)),
+        );
+        data.push(json!({ "model": subject.name, "layers": layers }));
+    }
+    Ok(Findings {
+        title: measure.title.into(),
+        lead: format!("in {}, by layer and head, over {} pictures", measure.unit, pictures.len()),
+        parts,
+        checks: Check::worst(checks).into_iter().collect(),
+        data: json!({ "analysis": measure.name, "unit": measure.unit, "pictures": pictures.len(), "models": data }),
+    })
+}
+
+/// A curve through the layers for the least, the middle and the greatest head, and a faint one for each of a few.
+fn figure(measure: &Measure, subject: &Subject, layers: &[ByHead]) -> Lines {
+    // more would have to share colours
+    const FEW: usize = 6;
+    let sorted = |layer: &ByHead| {
+        let mut heads = layer.heads.clone();
+        heads.sort_by(f64::total_cmp);
+        heads
+    };
+    let curve = |name: &str, of: &dyn Fn(&ByHead) -> Option<f64>, stroke| Line {
+        name: name.into(),
+        points: layers.iter().enumerate().map(|(index, layer)| [index as f64, of(layer).unwrap_or(f64::NAN)]).collect(),
+        stroke,
+    };
+    let mut lines = vec![
+        curve("mean", &|layer| Some(layer.mean()), Stroke::Strong),
+        curve("least head", &|layer| sorted(layer).first().copied(), Stroke::Strong),
+        curve("greatest head", &|layer| sorted(layer).last().copied(), Stroke::Strong),
+    ];
+    let most = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(0);
+    if most > 3 && most <= FEW {
+        lines.extend((1..most - 1).map(|head| curve("", &|layer| sorted(layer).get(head).copied(), Stroke::Faint)));
+    }
+    Lines {
+        title: format!("{}, {}", measure.title, subject.name),
+        x: "layer".into(),
+        y: measure.unit.into(),
+        scale: Scale::Linear,
+        lines,
+    }
+}
+
+fn table(layers: &[ByHead]) -> Table {
+    const FEW: usize = 12;
+    let mut table = Table::new().words("layer").numbers("heads").numbers("mean").words("each, sorted");
+    for layer in layers {
+        let mut heads = layer.heads.clone();
+        heads.sort_by(f64::total_cmp);
+        let step = heads.len().div_ceil(FEW);
+        let shown: Vec<String> = heads.iter().step_by(step).map(|value| format!("{value:.2}")).collect();
+        table.row([layer.layer.clone(), heads.len().to_string(), format!("{:.2}", layer.mean()), shown.join(" ")]);
+    }
+    table
+}

@@ -1,0 +1,123 @@
+//! The pictures that models are looked at with; what is on them does not matter.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use regard::data::{Dataset, Part, Picture, dataset};
+use std::io::{Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::failure::Failure;
+
+/// Pictures in memory.
+pub struct Pictures {
+    readable: Vec<Picture>,
+    /// How many could not be read.
+    pub unreadable: usize,
+    batch: usize,
+}
+
+/// Where they come from.
+enum Source {
+    Files(Vec<PathBuf>),
+    Data(Arc<dyn Dataset>),
+}
+
+impl Source {
+    /// A folder with pictures in it, or a dataset by its test.
+    fn open(source: &str) -> Result<Self, Failure> {
+        let files = files(Path::new(source));
+        if !files.is_empty() {
+            return Ok(Self::Files(files));
+        }
+        let hint = "a folder of pictures, `fashion`, or a dataset as `regard eval` takes it";
+        let of = |part| dataset::open(source, part).map_err(|error| Failure::input(error, hint));
+        let test = of(Part::Test)?;
+        Ok(Self::Data(if test.is_empty() { of(Part::All)? } else { test }))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Files(files) => files.len(),
+            Self::Data(data) => data.len(),
+        }
+    }
+
+    fn picture(&self, index: usize) -> Result<Picture, regard::Error> {
+        match self {
+            Self::Files(files) => Picture::open(&files[index]),
+            Self::Data(data) => data.picture(index),
+        }
+    }
+}
+
+/// The pictures of a folder, by name.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    // a manifest says what they are
+    if folder.join("labels.csv").is_file() {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = entries.filter(|path| path.is_file() && dataset::is_picture(path)).collect();
+    found.sort();
+    found
+}
+
+impl Pictures {
+    /// So many pictures, spread evenly; names those that cannot be read.
+    pub fn open(source: &str, count: usize, batch: usize) -> Result<Self, Failure> {
+        let from = Source::open(source)?;
+        let count = count.min(from.len());
+        let chosen: Vec<usize> = (0..count).map(|index| index * from.len() / count).collect();
+        let read: Vec<_> = chosen.par_iter().map(|index| from.picture(*index)).collect();
+        let mut pictures = Vec::new();
+        for picture in read {
+            match picture {
+                Ok(picture) => pictures.push(picture),
+                Err(error) => writeln!(stderr(), "error: {error}")?,
+            }
+        }
+        if pictures.is_empty() {
+            return Err(Failure::input(
+                format!("no picture of `{source}` could be read"),
+                "is it a folder of pictures?",
+            ));
+        }
+        Ok(Self { unreadable: count - pictures.len(), readable: pictures, batch })
+    }
+
+    pub fn len(&self) -> usize {
+        self.readable.len()
+    }
+
+    /// Pictures at a time.
+    pub fn batches(&self) -> std::slice::Chunks<'_, Picture> {
+        self.readable.chunks(self.batch)
+    }
+
+    pub fn first(&self) -> &[Picture] {
+        &self.readable[..1]
+    }
+
+    /// Shows every batch, with a bar of `steps` for each.
+    pub fn visit(
+        &self,
+        steps: usize,
+        what: &str,
+        mut see: impl FnMut(&[Picture], &ProgressBar) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let bar = ProgressBar::new((self.len() * steps) as u64);
+        bar.set_style(
+            ProgressStyle::with_template("{msg} {wide_bar} {percent} % {eta}").expect("the template is fixed"),
+        );
+        bar.set_message(what.to_string());
+        for batch in self.batches() {
+            see(batch, &bar)?;
+            if steps == 1 {
+                bar.inc(batch.len() as u64);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}

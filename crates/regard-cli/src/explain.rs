@@ -1,0 +1,330 @@
+//! `regard explain`: where does a model look on this picture, and for which answer?
+
+mod panels;
+
+use burn::tensor::Device;
+use regard::analyse::{
+    Cam, Check, Explanation, Fusion, Maps, Query, Rollout, RolloutOptions, cam, explain, explain_class,
+};
+use regard::data::Picture;
+use regard::report::Table;
+use regard::report::figure::{Line, Lines, Scale, Stroke};
+use regard::weights::Upstream;
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::files::check_folder;
+use crate::findings::{Findings, Part};
+use crate::model::parse_upstream;
+use crate::subject::Subject;
+use panels::Panels;
+
+/// Show where a model looks on a picture, layer by layer, and what speaks for its answer
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// JPEG, PNG, WebP, GIF or BMP
+    #[arg(value_name = "PICTURE")]
+    picture: PathBuf,
+
+    /// A preset (`regard models` lists them) or a TOML file with `model = ".."` and its fields
+    #[arg(long, value_name = "NAME|FILE", required_unless_present = "run")]
+    model: Option<String>,
+
+    /// Change a field of the model, such as `depth=4`
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+
+    /// A checkpoint: safetensors, .pth, .npz; `hf:owner/name` or an address
+    #[arg(long, value_name = "FILE", required_unless_present = "run")]
+    weights: Option<String>,
+
+    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard
+    #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
+    from: Option<Upstream>,
+
+    /// The folder of a training run, with its model and its best weights
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "weights", "from", "set"])]
+    run: Option<PathBuf>,
+
+    /// The page to write; its figures (SVG, PNG) and data go into a folder of the same name
+    #[arg(short, long, value_name = "PAGE.html")]
+    output: Option<PathBuf>,
+
+    /// The class whose reasons are shown, by name or number; by default the best answer
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+
+    /// The place that looks, as shares of the height and the width of what the model sees
+    #[arg(long, value_name = "ROW,COLUMN", default_value = "0.5,0.5", value_parser = parse_place)]
+    at: [f64; 2],
+
+    /// The share of each layer's smallest weights that rollouts leave out
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    discard: f64,
+
+    /// How many answers to give
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = crate::model::at_least_one)]
+    top: usize,
+
+    /// Names of the classes, one a line; a run has its own, and 1000 classes are ImageNet's
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_place(text: &str) -> Result<[f64; 2], String> {
+    let numbers: Vec<f64> = text.split(',').filter_map(|part| part.trim().parse().ok()).collect();
+    match numbers[..] {
+        [row, column] if (0.0..=1.0).contains(&row) && (0.0..=1.0).contains(&column) => Ok([row, column]),
+        _ => Err("two numbers from 0 to 1, such as 0.25,0.5".into()),
+    }
+}
+
+pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(page) = &args.output {
+        check_page(page)?;
+    }
+    let picture = Picture::open(&args.picture)?;
+    let subject = match (&args.run, &args.model) {
+        (Some(folder), _) => Subject::of_run(folder, device)?,
+        (None, Some(model)) => Subject::of_model(model, &args.set, args.weights.as_deref(), args.from, device)?,
+        (None, None) => return Err(Failure::input("no model", "`--model NAME --weights FILE`, or `--run DIR`")),
+    };
+    let names = subject.class_names(args.labels.as_ref())?;
+    let chosen = args.class.as_ref().map(|name| class_of(name, &names)).transpose()?;
+    let found = Found::of(args, &subject, &picture, chosen, device)?;
+    let findings = found.findings(args, &subject, &names, &picture)?;
+    if !args.json {
+        writeln!(out, "{} under {}", args.picture.display(), subject.name)?;
+    }
+    findings.print(args.json, out)?;
+    if let Some(page) = &args.output {
+        findings.write(page, &page.with_extension(""))?;
+    }
+    findings.hold()
+}
+
+/// That a page can be written there.
+fn check_page(path: &Path) -> Result<(), Failure> {
+    if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html")) {
+        return Err(Failure::input(format!("unknown page format: `{}`", path.display()), "end the name with .html"));
+    }
+    check_folder(path)
+}
+
+fn class_of(text: &str, names: &[String]) -> Result<usize, Failure> {
+    let number = text.parse().ok().filter(|class| *class < names.len());
+    number.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(text))).ok_or_else(|| {
+        let near: Vec<&str> = names
+            .iter()
+            .filter(|name| name.to_lowercase().contains(&text.to_lowercase()))
+            .take(5)
+            .map(String::as_str)
+            .collect();
+        let hint = if near.is_empty() {
+            format!("a name, or a number below {}", names.len())
+        } else {
+            format!("there are: {}", near.join("; "))
+        };
+        Failure::input(format!("unknown class `{text}`"), hint)
+    })
+}
+
+/// Everything that was computed.
+struct Found {
+    explanation: Explanation,
+    class: usize,
+    /// Of the class token and of the place.
+    token: Vec<Maps>,
+    place: Vec<Maps>,
+    rollouts: Vec<(&'static str, Rollout)>,
+    cam: Option<Cam>,
+    checks: Vec<Check>,
+}
+
+impl Found {
+    fn of(
+        args: &Args,
+        subject: &Subject,
+        picture: &Picture,
+        chosen: Option<usize>,
+        device: &Device,
+    ) -> Result<Self, Failure> {
+        let Subject { model, config, .. } = subject;
+        let image = subject.batch(std::slice::from_ref(picture), device)?;
+        let explanation = explain(model, config, image.clone(), args.top)?;
+        let class = chosen.unwrap_or(explanation.answers[0].class);
+        let (mut checks, mut rollouts, mut of_class) = (explanation.checks(), Vec::new(), None);
+        let (token, place) = (explanation.maps(Query::Token(0)), explanation.maps(Query::At(args.at)));
+        checks.extend(Check::worst(token.iter().chain(&place).filter_map(Maps::check)));
+        if config.grid().is_some() {
+            let options = |fusion| RolloutOptions { fusion, discard: args.discard };
+            for (name, fusion) in [("mean", Fusion::Mean), ("max", Fusion::Max), ("min", Fusion::Min)] {
+                rollouts.push((name, explanation.rollout(options(fusion))?));
+            }
+            let (rollout, check) = explain_class(model, config, image, class, options(Fusion::Mean))?;
+            rollouts.push(("class", rollout));
+            checks.extend(Check::worst(rollouts.iter().map(|(_, rollout)| rollout.check())));
+            checks.push(check);
+        } else {
+            let found = cam(model, config, image, class)?;
+            checks.push(found.check.clone());
+            of_class = Some(found);
+        }
+        Ok(Self { explanation, class, token, place, rollouts, cam: of_class, checks })
+    }
+
+    fn findings(
+        &self,
+        args: &Args,
+        subject: &Subject,
+        names: &[String],
+        picture: &Picture,
+    ) -> Result<Findings, Failure> {
+        let seen = subject.seen(picture)?;
+        let panels = Panels::new(&seen);
+        let class = &names[self.class];
+        let mut parts =
+            vec![Part::new("answers", "").figure("picture", panels.alone(&subject.name)).table(self.answers(names))];
+        if !self.rollouts.is_empty() {
+            let text = format!(
+                "What the class token has mixed in itself after all layers, with heads fused by mean, maximum and minimum; \
+                 the last one multiplies weights by the gradient of the class {class}."
+            );
+            parts.push(Part::new("rollout", text).figure("rollout", panels.rollouts(&self.rollouts, class)));
+        }
+        if let Some(cam) = &self.cam {
+            let text =
+                format!("The places of the map after {} that speak for the class {class} (Grad-CAM).", cam.layer);
+            parts.push(Part::new("what speaks for the class", text).figure("grad-cam", panels.cam(cam, class)));
+        }
+        parts.extend(self.lens(names));
+        if !self.token.is_empty() {
+            let text = "Every layer and head by its number. Each map is scaled from its least to its greatest value.";
+            parts.push(
+                Part::new("where the class token looks", text)
+                    .figure("class-token", panels.maps("class token", &self.token)),
+            );
+        }
+        if !self.place.is_empty() {
+            let text = "The place that looks is framed. Vector attention has a map for each group of channels with the same \
+                        weights; the first ones are shown.";
+            let name = format!("place at {:.2} of the height and {:.2} of the width", args.at[0], args.at[1]);
+            parts.push(
+                Part::new("where a place looks", text)
+                    .figure("place", panels.maps(&name, &self.place))
+                    .table(spread(&self.place)),
+            );
+        }
+        if self.place.iter().any(|maps| maps.kernels.is_some()) {
+            let text = "The weights that the place gives to its window, from the least (dark) to the greatest, for each \
+                        group of channels; below each the least and the greatest.";
+            parts.push(Part::new("adaptive kernels", text).figure("kernels", panels::kernels(&self.place)));
+        }
+        Ok(Findings {
+            title: format!("{} under {}", args.picture.file_name().unwrap_or_default().display(), subject.name),
+            lead: format!("what it answers, where it looks, and what speaks for {class}"),
+            parts,
+            checks: self.checks.clone(),
+            data: self.data(args, subject, names),
+        })
+    }
+
+    fn answers(&self, names: &[String]) -> Table {
+        let mut table = Table::new().numbers("%").numbers("class").words("name");
+        for answer in &self.explanation.answers {
+            table.row([
+                format!("{:.2}", 100.0 * answer.probability),
+                answer.class.to_string(),
+                names[answer.class].clone(),
+            ]);
+        }
+        table
+    }
+
+    /// What each layer would answer.
+    fn lens(&self, names: &[String]) -> Option<Part> {
+        let lens = self.explanation.lens.as_ref()?;
+        let last = &names[self.explanation.answers[0].class];
+        let mut table = Table::new().words("layer").numbers("% of the answer").words("best").numbers("%");
+        let mut points = Vec::new();
+        for (index, layer) in lens.layers.iter().enumerate() {
+            let best = layer.answers[0];
+            let percent = |share: f32| format!("{:.2}", 100.0 * share);
+            table.row([
+                layer.layer.clone(),
+                percent(layer.of_final),
+                names[best.class].clone(),
+                percent(best.probability),
+            ]);
+            points.push([index as f64, 100.0 * f64::from(layer.of_final)]);
+        }
+        let figure = Lines {
+            title: "logit lens".into(),
+            x: "block".into(),
+            y: "probability, %".into(),
+            scale: Scale::Linear,
+            lines: vec![Line { name: last.clone(), points, stroke: Stroke::Strong }],
+        };
+        let text = "What each layer would answer if it were the last: its class token, or the mean of its tokens, through the final norm and head.";
+        Some(Part::new("logit lens", text).figure("lens", figure).table(table))
+    }
+
+    fn data(&self, args: &Args, subject: &Subject, names: &[String]) -> serde_json::Value {
+        #[derive(Serialize)]
+        struct Named<'a> {
+            class: usize,
+            name: &'a str,
+            probability: f32,
+        }
+        let named = |answer: &regard::evaluate::Answer| Named {
+            class: answer.class,
+            name: &names[answer.class],
+            probability: answer.probability,
+        };
+        let rollouts: serde_json::Map<_, _> = self
+            .rollouts
+            .iter()
+            .map(|(name, rollout)| ((*name).to_string(), json!({ "size": rollout.grid, "values": rollout.map() })))
+            .collect();
+        json!({
+            "picture": args.picture.display().to_string(),
+            "model": subject.name,
+            "answers": self.explanation.answers.iter().map(named).collect::<Vec<_>>(),
+            "class": { "class": self.class, "name": names[self.class] },
+            "lens": self.explanation.lens,
+            "rollout": rollouts,
+            "grad_cam": self.cam,
+            "at": args.at,
+            "layers": self.explanation.attentions,
+            "class_token": self.token,
+            "place": self.place,
+        })
+    }
+}
+
+/// How much of its weight each layer's place gives to itself, and to the greatest of the others.
+fn spread(place: &[Maps]) -> Table {
+    let mut table =
+        Table::new().words("layer").numbers("heads").numbers("to itself, %").numbers("to the most looked at, %");
+    for maps in place {
+        let mean = maps.mean();
+        let own = maps.query.filter(|_| maps.size[0] * maps.size[1] == mean.len());
+        let own = own.and_then(|[row, column]| mean.get(row * maps.size[1] + column));
+        let most = mean.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let percent = |share: f32| format!("{:.2}", 100.0 * share);
+        table.row([
+            maps.layer.clone(),
+            maps.heads.len().to_string(),
+            own.map_or_else(String::new, |own| percent(*own)),
+            percent(most),
+        ]);
+    }
+    table
+}

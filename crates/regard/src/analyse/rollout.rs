@@ -1,0 +1,249 @@
+//! Attention rollout: what a token has mixed in itself after all layers.
+//! Abnar, Zuidema 2020, "Quantifying Attention Flow in Transformers", arXiv:2005.00928.
+//!
+//! Heads are fused, the identity stands for the way around a layer, rows are made to sum to one, and the matrices of
+//! the layers are multiplied, later layers on the left. Maximum, minimum and the discarding of small weights are those
+//! of Gildenblat's vit-explain (2020), which spares the weight of the class token to itself when it discards; here the
+//! identity keeps every row from becoming empty.
+//!
+//! For a class, a layer's weights are first multiplied by their gradients, and what speaks against the class is left
+//! out, as there; Chefer et al. (arXiv:2103.15679) do so without making rows sum to one.
+
+use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::attention::Attention;
+use super::check::{Check, rows_sum_to_one};
+use crate::{Error, device};
+
+/// How the heads of a layer become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fusion {
+    #[default]
+    Mean,
+    Max,
+    Min,
+}
+
+/// How layers are made ready to be multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RolloutOptions {
+    pub fusion: Fusion,
+    /// The share of each layer's fused weights, the smallest ones, that become zero.
+    pub discard: f64,
+}
+
+/// What every token has mixed in itself of every token of the first layer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rollout {
+    /// Tokens before those of places.
+    pub prefix: usize,
+    /// Rows and columns of places.
+    pub grid: [usize; 2],
+    /// `[N, N]`
+    pub values: Vec<f32>,
+}
+
+/// The rollout of one picture through layers in which every token looks at every token.
+///
+/// # Errors
+/// When there is no such layer, the layers do not fit together, or the share to discard is none.
+pub fn rollout(layers: &[Attention], picture: usize, options: RolloutOptions) -> Result<Rollout, Error> {
+    let fused = |layer: &Attention| fuse(heads(layer, picture), options);
+    multiply(layers, options, fused)
+}
+
+/// The same for a class: `gradients` are those of its logit with respect to the weights of each layer, `[A, N, N]`.
+///
+/// # Errors
+/// As [`rollout`], and when there is not a gradient for every weight.
+pub fn class_rollout(
+    layers: &[Attention],
+    gradients: &[Vec<f32>],
+    picture: usize,
+    options: RolloutOptions,
+) -> Result<Rollout, Error> {
+    let weights: usize = layers.iter().map(|layer| heads(layer, picture).map(<[f32]>::len).sum::<usize>()).sum();
+    if gradients.len() != layers.len() || gradients.iter().map(Vec::len).sum::<usize>() != weights {
+        return Err(Error::analysis("rollout of a class", "there is not a gradient for every weight"));
+    }
+    let mut gradients = gradients.iter();
+    multiply(layers, options, |layer| {
+        let gradients = gradients.next().expect("as many as layers");
+        let weighted: Vec<Vec<f32>> = heads(layer, picture)
+            .zip(gradients.chunks_exact((gradients.len() / layer.heads).max(1)))
+            .map(|(head, slopes)| head.iter().zip(slopes).map(|(weight, slope)| (weight * slope).max(0.0)).collect())
+            .collect();
+        fuse(weighted.iter().map(Vec::as_slice), options)
+    })
+}
+
+fn heads(layer: &Attention, picture: usize) -> impl Iterator<Item = &[f32]> {
+    (0..layer.heads).filter_map(move |head| layer.matrix(picture, head))
+}
+
+/// One matrix of several, its smallest weights gone.
+fn fuse<'a>(mut heads: impl Iterator<Item = &'a [f32]>, options: RolloutOptions) -> Vec<f32> {
+    let mut fused = heads.next().map(<[f32]>::to_vec).unwrap_or_default();
+    let mut count = 1;
+    for head in heads {
+        count += 1;
+        for (fused, weight) in fused.iter_mut().zip(head) {
+            *fused = match options.fusion {
+                Fusion::Mean => *fused + weight,
+                Fusion::Max => fused.max(*weight),
+                Fusion::Min => fused.min(*weight),
+            };
+        }
+    }
+    if options.fusion == Fusion::Mean {
+        fused.iter_mut().for_each(|weight| *weight /= count as f32);
+    }
+    let discarded = (options.discard * fused.len() as f64) as usize;
+    let mut order: Vec<usize> = (0..fused.len()).collect();
+    order.sort_by(|a, b| fused[*a].total_cmp(&fused[*b]));
+    order[..discarded].iter().for_each(|index| fused[*index] = 0.0);
+    fused
+}
+
+fn multiply(
+    layers: &[Attention],
+    options: RolloutOptions,
+    mut fused: impl FnMut(&Attention) -> Vec<f32>,
+) -> Result<Rollout, Error> {
+    let wrong = |reason: &str| Error::analysis("rollout", reason);
+    if !(0.0..1.0).contains(&options.discard) {
+        return Err(wrong(&format!("the share to discard is at least 0 and less than 1, got {}", options.discard)));
+    }
+    let first =
+        layers.first().ok_or_else(|| wrong("the model has no layer in which every token looks at every token"))?;
+    let tokens = first.key_tokens();
+    let mut product: Option<Tensor<2>> = None;
+    for layer in layers {
+        let square = layer.queries == first.queries && layer.keys == first.queries && layer.prefix == first.prefix;
+        if !square || layer.matrix(0, 0).is_none() {
+            return Err(wrong(&format!(
+                "in `{}` not every token looks at every token of the layer before",
+                layer.layer
+            )));
+        }
+        let mut matrix = fused(layer);
+        for (row, weights) in matrix.chunks_exact_mut(tokens).enumerate() {
+            weights[row] += 1.0;
+            let sum = weights.iter().sum::<f32>();
+            weights.iter_mut().for_each(|weight| *weight /= sum);
+        }
+        let matrix = Tensor::from_data(TensorData::new(matrix, [tokens, tokens]), &device::cpu());
+        product = Some(match product {
+            Some(before) => matrix.matmul(before),
+            None => matrix,
+        });
+    }
+    let values = product.expect("there is a first layer").into_data().iter::<f32>().collect();
+    Ok(Rollout { prefix: first.prefix, grid: first.queries, values })
+}
+
+impl Rollout {
+    /// What the class token has of every place, or the mean over places where there is no such token: `[H, W]`.
+    #[must_use]
+    pub fn map(&self) -> Vec<f32> {
+        let tokens = self.prefix + self.grid[0] * self.grid[1];
+        let rows = if self.prefix > 0 { 1 } else { tokens };
+        let mut map = vec![0.0; tokens - self.prefix];
+        for row in self.values.chunks_exact(tokens).take(rows) {
+            map.iter_mut().zip(&row[self.prefix..]).for_each(|(mean, value)| *mean += value / rows as f32);
+        }
+        map
+    }
+
+    /// Whether rows sum to one.
+    #[must_use]
+    pub fn check(&self) -> Check {
+        let tokens = self.prefix + self.grid[0] * self.grid[1];
+        Check::new("rows of the rollout sum to one", rows_sum_to_one(self.values.chunks_exact(tokens)), 1e-4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fixture, distance};
+
+    fn layers(fixture: &Fixture) -> Vec<Attention> {
+        let attention = fixture.values("io/attention").chunks(3 * 100);
+        attention.map(|weights| Attention::of_tokens("layer", 3, 1, [3, 3], [48, 48], weights.to_vec())).collect()
+    }
+
+    fn with(fusion: Fusion, discard: f64) -> RolloutOptions {
+        RolloutOptions { fusion, discard }
+    }
+
+    #[test]
+    fn it_is_that_of_the_reference() {
+        let fixture = Fixture::load("analysis");
+        let found = rollout(&layers(&fixture), 0, RolloutOptions::default()).unwrap();
+        assert!(distance(&found.values, fixture.values("io/rollout")) < 1e-5);
+        let expected = fixture.values("io/rollout_cls_to_patches");
+        assert!(distance(&found.map(), expected) < 1e-5, "{:?} {expected:?}", found.map());
+        assert!(found.check().holds());
+    }
+
+    #[test]
+    fn tokens_that_look_at_themselves_keep_themselves() {
+        let identity: Vec<f32> = (0..100).map(|i| f32::from(i % 11 == 0)).collect();
+        let layer = Attention::of_tokens("layer", 1, 1, [3, 3], [48, 48], identity.clone());
+        for fusion in [Fusion::Mean, Fusion::Max, Fusion::Min] {
+            let found = rollout(&[layer.clone(), layer.clone()], 0, with(fusion, 0.0)).unwrap();
+            assert_eq!(found.values, identity);
+        }
+    }
+
+    #[test]
+    fn rows_sum_to_one_whatever_is_fused_and_discarded() {
+        let layers = layers(&Fixture::load("analysis"));
+        let mut seen: Vec<Vec<f32>> = Vec::new();
+        for fusion in [Fusion::Mean, Fusion::Max, Fusion::Min] {
+            for discard in [0.0, 0.5, 0.9] {
+                let found = rollout(&layers, 0, with(fusion, discard)).unwrap();
+                assert!(found.check().holds(), "{fusion:?} {discard}: {}", found.check());
+                assert!(!seen.contains(&found.values), "{fusion:?} {discard} is like another");
+                seen.push(found.values);
+            }
+        }
+    }
+
+    #[test]
+    fn discarding_all_but_one_weight_leaves_that_one() {
+        let weights = vec![0.1, 0.9, 0.4, 0.6];
+        let layer = Attention::of_tokens("layer", 1, 0, [1, 2], [1, 2], weights);
+        let found = rollout(&[layer], 0, with(Fusion::Mean, 0.75)).unwrap();
+        assert!(distance(&found.values, &[1.0 / 1.9, 0.9 / 1.9, 0.0, 1.0]) < 1e-6);
+    }
+
+    #[test]
+    fn gradients_of_one_change_nothing_and_of_minus_one_leave_the_identity() {
+        let layers = layers(&Fixture::load("analysis"));
+        let slopes = |slope: f32| vec![vec![slope; 300]; layers.len()];
+        let plain = rollout(&layers, 0, RolloutOptions::default()).unwrap();
+        let by = |slope: f32| class_rollout(&layers, &slopes(slope), 0, RolloutOptions::default()).unwrap();
+        assert!(distance(&by(1.0).values, &plain.values) < 1e-6);
+        assert_eq!(by(-1.0).values, (0..100).map(|i| f32::from(i % 11 == 0)).collect::<Vec<_>>());
+        assert!(class_rollout(&layers, &slopes(1.0)[1..], 0, RolloutOptions::default()).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_rolled_out_is_an_error_that_says_why() {
+        let layers = layers(&Fixture::load("analysis"));
+        let error = rollout(&layers, 0, with(Fusion::Mean, 1.0)).unwrap_err().to_string();
+        assert!(error.contains("got 1"), "{error}");
+        assert!(rollout(&[], 0, RolloutOptions::default()).is_err());
+        let other = Attention::of_tokens("other", 1, 0, [1, 2], [1, 2], vec![0.5; 4]);
+        assert!(
+            rollout(&[layers[0].clone(), other], 0, RolloutOptions::default())
+                .unwrap_err()
+                .to_string()
+                .contains("`other`")
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Values over pictures.
+
+use crate::data::{Filter, Picture};
+
+/// Black, violet, red, orange, pale yellow: brightness rises all the way.
+#[must_use]
+pub fn glow(share: f32) -> [u8; 3] {
+    const STOPS: [[f32; 3]; 5] =
+        [[0., 0., 8.], [80., 18., 110.], [185., 55., 85.], [250., 140., 30.], [252., 250., 165.]];
+    let place = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f32;
+    let first = (place as usize).min(STOPS.len() - 2);
+    let part = place - first as f32;
+    [0, 1, 2].map(|c| (STOPS[first][c] + part * (STOPS[first + 1][c] - STOPS[first][c])) as u8)
+}
+
+/// Values `[H, W]` from dark (the least) to bright (the greatest), a root between so that small ones are seen; one pixel
+/// each. What is not finite is gray.
+///
+/// # Panics
+/// When there is not a value for each place, or no place.
+#[must_use]
+pub fn heat(size: [usize; 2], values: &[f32]) -> Picture {
+    let finite = || values.iter().copied().filter(|value| value.is_finite());
+    let (least, most) = (finite().fold(f32::INFINITY, f32::min), finite().fold(f32::NEG_INFINITY, f32::max));
+    let range = (most - least).max(f32::MIN_POSITIVE);
+    let colour = |value: &f32| {
+        if value.is_finite() { glow(((value - least) / range).sqrt()) } else { [204; 3] }
+    };
+    Picture::new(size, values.iter().flat_map(colour).collect()).expect("a colour for every place")
+}
+
+/// The same over a picture, at its size; where a value is not finite the picture is as it was.
+///
+/// # Panics
+/// When there is not a value for each place, or no place.
+#[must_use]
+pub fn overlay(picture: &Picture, size: [usize; 2], values: &[f32]) -> Picture {
+    let heat = heat(size, values);
+    let [rows, columns] = picture.size();
+    let mut pixels = Vec::with_capacity(3 * rows * columns);
+    for row in 0..rows {
+        for column in 0..columns {
+            let place = row * size[0] / rows * size[1] + column * size[1] / columns;
+            let (below, above) = (&picture.pixels()[3 * (row * columns + column)..], &heat.pixels()[3 * place..]);
+            let share = if values[place].is_finite() { 0.6 } else { 0.0 };
+            let mix = |c: usize| (1.0 - share) * f32::from(below[c]) + share * f32::from(above[c]);
+            pixels.extend((0..3).map(|c| mix(c).round() as u8));
+        }
+    }
+    Picture::new([rows, columns], pixels).expect("as many as before")
+}
+
+/// A picture in a square of so many pixels: its long side fits.
+#[must_use]
+pub fn fitted(picture: &Picture, side: usize) -> Picture {
+    let [rows, columns] = picture.size();
+    let longest = rows.max(columns);
+    picture.resize([rows, columns].map(|own| (own * side / longest).max(1)), Filter::Bilinear)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_brighter() {
+        let light = |share: f32| glow(share).iter().map(|value| u32::from(*value)).sum::<u32>();
+        assert!((0..100).all(|step| light(step as f32 / 100.0) <= light((step + 1) as f32 / 100.0)));
+    }
+
+    #[test]
+    fn a_value_covers_its_part_of_the_picture_and_gaps_leave_it() {
+        let white = Picture::new([4, 4], vec![255; 48]).unwrap();
+        let found = overlay(&white, [2, 2], &[0.0, 1.0, f32::NAN, 0.0]);
+        let at = |row: usize, column: usize| &found.pixels()[3 * (4 * row + column)..][..3];
+        assert_eq!((at(0, 0), at(1, 3)), (at(1, 1), at(0, 2)));
+        assert!(at(0, 3)[0] > at(0, 0)[0]);
+        assert_eq!(at(3, 0), [255; 3]);
+        assert!(heat([1, 2], &[0.5, 0.5]).pixels().iter().all(|level| *level < 20), "no differences are dark");
+    }
+}
