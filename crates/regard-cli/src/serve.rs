@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 8000)]
     port: u16,
 
-    /// A file with a token that clients have to show; without, the variable REGARD_TOKEN is looked at
+    /// A file with a token that clients have to show; without, the variable `REGARD_TOKEN` is looked at
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
