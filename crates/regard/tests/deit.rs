@@ -26,7 +26,7 @@ fn deit_tiny(folder: &Path) -> (models::Model, models::AnyPreset) {
 
 fn skipped() {
     // stderr of a passing test is shown by `--nocapture` alone; the note is for those who look
-    writeln!(std::io::stderr(), "SKIPPED: no deit_tiny folder; set REGARD_SHARED").unwrap();
+    std::io::stderr().write_all(b"SKIPPED: no deit_tiny folder; set REGARD_SHARED\n").unwrap();
 }
 
 #[test]
