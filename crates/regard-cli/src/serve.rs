@@ -118,12 +118,11 @@ impl Source {
 
     /// A folder may come without a name, and is then called as it is.
     fn of_run(text: &str, int8: bool) -> Self {
-        let (name, folder) = match text.split_once('=') {
-            Some((name, folder)) => (name.to_string(), PathBuf::from(folder)),
-            None => {
-                let path = Path::new(text).canonicalize().unwrap_or_else(|_| text.into());
-                (path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(), text.into())
-            }
+        let (name, folder) = if let Some((name, folder)) = text.split_once('=') {
+            (name.to_string(), PathBuf::from(folder))
+        } else {
+            let path = Path::new(text).canonicalize().unwrap_or_else(|_| text.into());
+            (path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(), text.into())
         };
         let sentences = ["tokenizer.json", "source.json"].iter().any(|file| folder.join(file).is_file());
         if sentences { Self::Sentences { name, folder } } else { Self::Pictures { name, folder, int8 } }
