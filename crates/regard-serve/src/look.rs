@@ -1,8 +1,9 @@
-//! Where a model looks: the attention weights of one place, by layer and head.
+//! Where a model looks: the attention of one place by layer and head, and of the whole picture.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
+use regard::analyse::{self, LensLayer, Maps, Query, RolloutOptions};
+use regard::evaluate::Answer;
 use regard::models::{Model, ModelConfig};
-use regard::{Pass, Trace};
 use serde::Serialize;
 
 use crate::refusal::Refusal;
@@ -21,14 +22,29 @@ pub struct View {
     pub from: Option<Place>,
     /// The path of one layer; all without.
     pub layer: Option<String>,
+    /// How many answers.
+    pub top: usize,
 }
 
-/// The logits, and the weights of every layer asked for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The answers, and where they come from.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Looked {
-    #[serde(skip)]
-    pub logits: Vec<f32>,
+    pub answers: Vec<Answer>,
     pub layers: Vec<Layer>,
+    /// What the class token has of every place after all layers; transformers alone have it.
+    pub rollout: Option<Map>,
+    /// Where the first answer is seen, by gradients; networks that pool a map have it.
+    pub cam: Option<Map>,
+    /// What each layer would answer; transformers alone have it.
+    pub lens: Vec<LensLayer>,
+}
+
+/// Numbers on the grid of the picture.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Map {
+    pub grid: [usize; 2],
+    /// `[H, W]`
+    pub values: Vec<f32>,
 }
 
 /// The weights of one layer.
@@ -54,107 +70,54 @@ pub struct Layer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reach {
-    /// All patches: `[B, A, N, N]`.
-    Patches,
-    /// All positions: `[B, N, M]`.
-    Positions,
-    /// A window around a pixel: `[B, C, k*k, H*W]`.
+    /// The whole picture.
+    Everywhere,
+    /// A window around a pixel.
     Window,
-}
-
-impl Reach {
-    /// None for models without attention.
-    fn of(config: &ModelConfig) -> Option<Self> {
-        match config {
-            ModelConfig::Vit(_) | ModelConfig::Deit(_) | ModelConfig::Deit3(_) => Some(Self::Patches),
-            ModelConfig::NonLocalResnet(_) => Some(Self::Positions),
-            ModelConfig::San(_) | ModelConfig::Sasa(_) => Some(Self::Window),
-            ModelConfig::Resnet(_) | ModelConfig::Regnet(_) => None,
-        }
-    }
 }
 
 /// Runs one picture and reads what it recorded.
 pub fn look(model: &Model, config: &ModelConfig, image: Tensor<4>, view: &View) -> Result<Looked, Refusal> {
-    let reach = Reach::of(config)
-        .ok_or_else(|| Refusal::Unfit(format!("a {} has no attention to explain", config.family())))?;
-    let names = match &view.layer {
-        Some(layer) => vec![format!("{layer}.weights")],
-        // paths of layers have at most so many parts
-        None => (1..=6).map(|parts| "*.".repeat(parts) + "weights").collect(),
+    let found = analyse::explain(model, config, image.clone(), view.top.max(1))?;
+    let middle = || found.maps(Query::At([0.5, 0.5]));
+    let maps = match view.from {
+        Some(Place { x, y }) => found.maps(Query::At([y, x])),
+        // models without a class token look from the middle
+        None => Some(found.maps(Query::Token(0))).filter(|maps| !maps.is_empty()).unwrap_or_else(middle),
     };
-    let mut pass = Pass::recording_only(names);
-    let logits = model.forward(image, &mut pass).into_data().iter::<f32>().collect();
-    let trace = pass.into_trace();
-    if let (Some(layer), 0) = (&view.layer, trace.names().count()) {
-        return Err(Refusal::Unfit(format!("no attention was recorded at layer `{layer}`")));
+    let mut layers: Vec<Layer> = maps.into_iter().map(Layer::from).collect();
+    if let Some(asked) = &view.layer {
+        layers.retain(|layer| layer.name == *asked);
+        if layers.is_empty() {
+            return Err(Refusal::Unfit(format!("no attention was recorded at layer `{asked}`")));
+        }
     }
-    Ok(Looked { logits, layers: layers(trace, config, reach, view.from) })
+    let rollout = found.rollout(RolloutOptions::default()).ok();
+    let rollout = rollout.map(|rollout| Map { grid: rollout.grid, values: rollout.map() });
+    let cam = match &rollout {
+        None => {
+            let cam = analyse::cam(model, config, image, found.answers[0].class)?;
+            Some(Map { grid: cam.size, values: cam.values })
+        }
+        Some(_) => None,
+    };
+    let mut answers = found.answers;
+    answers.truncate(view.top);
+    Ok(Looked { answers, layers, rollout, cam, lens: found.lens.map_or_else(Vec::new, |lens| lens.layers) })
 }
 
-fn layers(trace: Trace, config: &ModelConfig, reach: Reach, place: Option<Place>) -> Vec<Layer> {
-    trace
-        .into_data()
-        .into_iter()
-        .filter_map(|(name, weights)| {
-            let name = name.trim_end_matches(".weights").to_string();
-            let shape = weights.shape().to_vec();
-            match (reach, shape.as_slice()) {
-                (Reach::Patches, &[_, heads, queries, keys]) => {
-                    let grid = config.grid()?;
-                    let prefix = keys.checked_sub(grid[0] * grid[1])?;
-                    // models without a class token look from the middle
-                    let place = place.or_else(|| (prefix == 0).then_some(MIDDLE));
-                    let row = place.map(|place| at(place, grid));
-                    let query = row.map_or(0, |[row, column]| prefix + row * grid[1] + column);
-                    let rows = (0..heads).map(|head| (head * queries + query) * keys);
-                    let all: Vec<Vec<f32>> = rows.map(|start| part(&weights, start, 1, keys)).collect();
-                    let (before, heads) =
-                        all.iter().map(|row| (row[..prefix].to_vec(), row[prefix..].to_vec())).unzip();
-                    let prefix = if prefix > 0 { before } else { Vec::new() };
-                    Some(Layer { name, reach, of: grid, query: row, grid, prefix, heads })
-                }
-                (Reach::Positions, &[_, queries, keys]) => {
-                    let (of, grid) = (sides(queries, config.image())?, sides(keys, config.image())?);
-                    let [row, column] = at(place.unwrap_or(MIDDLE), of);
-                    let heads = vec![part(&weights, (row * of[1] + column) * keys, 1, keys)];
-                    Some(Layer { name, reach, of, query: Some([row, column]), grid, prefix: Vec::new(), heads })
-                }
-                (Reach::Window, &[_, groups, offsets, positions]) => {
-                    let of = sides(positions, config.image())?;
-                    let [row, column] = at(place.unwrap_or(MIDDLE), of);
-                    let from = |group: usize| group * offsets * positions + row * of[1] + column;
-                    let heads = (0..groups).map(|group| part(&weights, from(group), positions, offsets)).collect();
-                    let grid = [offsets.isqrt(); 2];
-                    Some(Layer { name, reach, of, query: Some([row, column]), grid, prefix: Vec::new(), heads })
-                }
-                _ => None,
+impl From<Maps> for Layer {
+    fn from(maps: Maps) -> Self {
+        let Maps { layer: name, size, queries: of, query, heads, tokens, kernels, .. } = maps;
+        let prefix = if tokens.iter().any(|tokens| !tokens.is_empty()) { tokens } else { Vec::new() };
+        match kernels {
+            None => Self { name, reach: Reach::Everywhere, of, query, grid: size, prefix, heads },
+            Some(kernels) => {
+                let grid = [kernels.side; 2];
+                Self { name, reach: Reach::Window, of, query, grid, prefix, heads: kernels.values }
             }
-        })
-        .collect()
-}
-
-const MIDDLE: Place = Place { x: 0.5, y: 0.5 };
-
-/// The row and column of a grid that a place is in.
-fn at(Place { x, y }: Place, [rows, columns]: [usize; 2]) -> [usize; 2] {
-    let index = |share: f64, count: usize| ((share.clamp(0.0, 1.0) * count as f64) as usize).min(count - 1);
-    [index(y, rows), index(x, columns)]
-}
-
-/// Every `step`-th of the weights of the first picture, so many from `start` on.
-fn part(weights: &TensorData, start: usize, step: usize, count: usize) -> Vec<f32> {
-    let all: &[f32] = weights.as_slice().expect("weights are f32");
-    all[start..].iter().step_by(step).take(count).copied().collect()
-}
-
-/// Rows and columns of so many positions, as near to the aspect of the picture as they can be.
-fn sides(positions: usize, [height, width]: [usize; 2]) -> Option<[usize; 2]> {
-    let wanted = (positions as f64 * height as f64 / width as f64).sqrt();
-    let off = |rows: &usize| (*rows as f64 - wanted).abs();
-    let rows = (1..=positions).filter(|rows| positions.is_multiple_of(*rows));
-    let rows = rows.min_by(|one, other| off(one).total_cmp(&off(other)))?;
-    Some([rows, positions / rows])
+        }
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +132,7 @@ mod tests {
         let model = config.init(&device::cpu()).unwrap();
         let [rows, columns] = config.image();
         let image = Tensor::random([1, 3, rows, columns], Distribution::Default, &device::cpu());
-        look(&model, &config, image, &View { from: place, layer: layer.map(String::from) })
+        look(&model, &config, image, &View { from: place, layer: layer.map(String::from), top: 3 })
     }
 
     #[test]
@@ -202,18 +165,21 @@ mod tests {
     }
 
     #[test]
-    fn one_layer_is_told_alone_and_models_without_attention_say_so() {
+    fn one_layer_is_told_alone_and_models_without_attention_have_the_map_of_their_class() {
         let Looked { layers, .. } = looked("vit-nano", None, Some("blocks.3.attn")).unwrap();
         assert_eq!(layers.iter().map(|layer| layer.name.as_str()).collect::<Vec<_>>(), ["blocks.3.attn"]);
-        let refused = |name, layer| looked(name, None, layer).unwrap_err().to_string();
-        assert!(refused("vit-nano", Some("blocks.9.attn")).contains("`blocks.9.attn`"));
-        assert!(refused("resnet-nano", None).contains("no attention"));
+        let refused = looked("vit-nano", None, Some("blocks.9.attn")).unwrap_err().to_string();
+        assert!(refused.contains("`blocks.9.attn`"));
+        let found = looked("resnet-nano", None, None).unwrap();
+        assert!(found.layers.is_empty() && found.rollout.is_none() && found.lens.is_empty());
+        assert!(found.cam.is_some_and(|cam| cam.values.len() == cam.grid[0] * cam.grid[1]));
     }
 
     #[test]
-    fn positions_are_laid_out_like_the_picture() {
-        assert_eq!(sides(196, [224, 224]), Some([14, 14]));
-        assert_eq!(sides(6, [32, 48]), Some([2, 3]));
-        assert_eq!(sides(12, [40, 30]), Some([4, 3]));
+    fn a_transformer_tells_what_its_layers_would_answer_and_what_they_mix() {
+        let found = looked("vit-nano", None, None).unwrap();
+        assert_eq!((found.lens.len(), found.answers.len()), (5, 3));
+        assert_eq!(found.lens[4].answers[0].class, found.answers[0].class);
+        assert!(found.cam.is_none() && found.rollout.is_some_and(|map| map.grid == [8, 8]));
     }
 }

@@ -3,6 +3,7 @@
 //! A request keeps the model that it began with. Swapping a model therefore drops nobody: those on their way are answered
 //! by the old one, whatever the new one expects of a picture.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::ThreadPool;
 use regard::Prepared;
@@ -11,6 +12,7 @@ use regard::evaluate::{self, Answer};
 use regard::function::softmax;
 use regard::models::ModelConfig;
 use regard::translate::{Bundle, Search, Translation};
+use regard::weights;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::lane::{Lane, Place, Rules, Watch};
@@ -72,6 +74,27 @@ impl Classifier {
     pub fn prepare(&self, bytes: &[u8], pixels: u64) -> Result<Vec<f32>, Refusal> {
         let picture = Picture::decode_at_most(bytes, pixels).map_err(Refusal::Unfit)?;
         Ok(to_channels(prepare(&picture, &self.preprocess, self.config.image()), self.config.channels())?)
+    }
+
+    /// How many numbers it learned.
+    pub fn parameters(&self) -> usize {
+        let learned = weights::shapes(self.model.model()).into_iter().filter(|(name, _)| !name.contains("running_"));
+        learned.map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// A picture as [`prepare`](Self::prepare) made it, for people: a PNG as a `data:` address.
+    pub fn shown(&self, pixels: &[f32]) -> String {
+        let [channels, rows, columns] = self.shape();
+        let Preprocess { mean, std, .. } = self.preprocess;
+        let plane = rows * columns;
+        let byte = |at: usize| {
+            let (pixel, channel) = (at / 3, at % 3);
+            // grey has one channel for all three
+            let value = pixels[channel.min(channels - 1) * plane + pixel];
+            ((value * std[channel] + mean[channel]) * 255.0).round().clamp(0.0, 255.0) as u8
+        };
+        let bytes = regard::report::png([rows, columns], &(0..3 * plane).map(byte).collect::<Vec<_>>());
+        format!("data:image/png;base64,{}", BASE64_STANDARD.encode(bytes))
     }
 
     /// `[B, C, H, W] -> [B, classes]`, so many pictures at a time.

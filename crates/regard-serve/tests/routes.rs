@@ -28,7 +28,7 @@ fn the_server_says_what_it_is_what_it_has_and_what_it_takes() {
     assert!(place.get("/openapi.json").ok().json()["paths"]["/v1/classify"].is_object());
     let page = place.get("/").ok();
     assert!(page.head.contains("text/html") && page.head.contains("content-security-policy"), "{}", page.head);
-    assert!(place.get("/assets/page.js").ok().head.contains("text/javascript"));
+    assert!(place.get("/assets/app.js").ok().head.contains("text/javascript"));
     let told = String::from_utf8(place.get("/metrics").ok().body).unwrap();
     assert!(told.contains("regard_requests_total{route=\"/v2\",status=\"200\"} 1"), "{told}");
     assert!(told.ends_with("# EOF\n"), "{told}");
@@ -49,7 +49,10 @@ fn a_picture_is_classified_and_explained() {
     let layers = explained["layers"].as_array().unwrap();
     assert_eq!(layers.len(), 5);
     assert_eq!(layers[0]["query"], json!([0, 7]));
-    assert_eq!(layers[0]["reach"], "patches");
+    assert_eq!(layers[0]["reach"], "everywhere");
+    assert_eq!(explained["rollout"]["grid"], json!([8, 8]));
+    assert_eq!(explained["lens"].as_array().unwrap().len(), 5);
+    assert!(explained["picture"].as_str().unwrap().starts_with("data:image/png;base64,"));
     let row = [floats(&layers[0]["prefix"][0]), floats(&layers[0]["heads"][0])].concat();
     assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
     // the path that records gives the answers of the one that does not
@@ -150,7 +153,7 @@ fn sentences_are_translated_by_either_protocol() {
 fn a_token_opens_what_is_not_open_to_all() {
     let settings = Settings { token: Some(Token::new("sesame").unwrap()), ..Settings::default() };
     let place = Place::of(place::nano(), settings);
-    for open in ["/", "/assets/page.css", "/v2/health/live", "/v2/health/ready"] {
+    for open in ["/", "/assets/style.css", "/v2/health/live", "/v2/health/ready"] {
         place.get(open).ok();
     }
     for path in ["/v2", "/v2/models/nano", "/metrics", "/openapi.json", "/v1/models", "/nowhere"] {

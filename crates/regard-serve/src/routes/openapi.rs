@@ -131,6 +131,10 @@ fn schemas() -> Value {
         (json!({ "type": "string" }), json!({ "type": "integer" }), json!({ "type": "number" }));
     let answers = list(object(json!({ "class": integer, "label": string, "probability": number })));
     let size = list(integer.clone());
+    let map = json!({
+        "description": "numbers on the grid of the picture; null where the model has none",
+        "properties": { "grid": size, "values": list(number.clone()) },
+    });
     let tensor = object(json!({
         "name": string,
         "datatype": { "type": "string", "enum": ["FP32", "BYTES"] },
@@ -146,16 +150,20 @@ fn schemas() -> Value {
             "family": string,
             "image": size,
             "classes": integer,
+            "parameters": integer,
         }))) })),
         "Classified": object(json!({ "model": string, "answers": answers })),
         "Explained": object(json!({ "model": string, "answers": answers, "layers": list(object(json!({
             "name": string,
-            "reach": { "type": "string", "enum": ["patches", "positions", "window"] },
+            "reach": { "type": "string", "enum": ["everywhere", "window"] },
             "of": size,
             "query": { "description": "row and column of who looks; null is the class token" },
             "grid": size,
             "prefix": list(list(number.clone())),
             "heads": list(list(number.clone())),
+        }))), "size": size, "picture": string, "rollout": map, "cam": map, "lens": list(object(json!({
+            "layer": string,
+            "answers": answers,
         }))) })),
         "Texts": object(json!({
             "model": string,

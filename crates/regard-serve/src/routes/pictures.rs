@@ -2,6 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use regard::analyse::LensLayer;
 use regard::evaluate::Answer;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use super::{json_response, query};
 use crate::app::App;
-use crate::look::{Layer, Looked, Place, View};
+use crate::look::{Layer, Looked, Map, Place, View};
 use crate::refusal::Refusal;
 use crate::service::{Classifier, Kind, Pictures};
 
@@ -55,7 +56,21 @@ struct Classified<'a> {
 struct Explained<'a> {
     model: &'a str,
     answers: Vec<Named<'a>>,
+    /// Rows and columns of the picture as the model sees it.
+    size: [usize; 2],
+    /// That picture, as a `data:` address.
+    picture: String,
     layers: Vec<Layer>,
+    rollout: Option<Map>,
+    cam: Option<Map>,
+    lens: Vec<Opinion<'a>>,
+}
+
+/// What one layer would answer.
+#[derive(Serialize)]
+struct Opinion<'a> {
+    layer: String,
+    answers: Vec<Named<'a>>,
 }
 
 /// What is served, and what it takes.
@@ -71,6 +86,7 @@ pub async fn models(State(app): State<Arc<App>>) -> Response {
                     "family": model.config().family(),
                     "image": model.config().image(),
                     "classes": model.config().classes(),
+                    "parameters": model.parameters(),
                 })
             }
             Kind::Sentences(_) => json!({ "name": slot.name, "task": "translate" }),
@@ -105,8 +121,20 @@ pub async fn explain(State(app): State<Arc<App>>, request: Request) -> Result<Re
     app.in_time(async {
         let place = held.lane().reserve(1)?;
         let (model, pixels) = decoded(&app, held, body).await?;
-        let Looked { logits, layers } = held.look(place, Arc::clone(&model), pixels, View { from, layer }).await?;
-        Ok(json_response(&Explained { model: name, answers: answers(&model, logits, top), layers }))
+        let picture = model.shown(&pixels);
+        let view = View { from, layer, top };
+        let Looked { answers, layers, rollout, cam, lens } = held.look(place, Arc::clone(&model), pixels, view).await?;
+        let opinion = |LensLayer { layer, answers, .. }| Opinion { layer, answers: named(&model, answers) };
+        Ok(json_response(&Explained {
+            model: name,
+            answers: named(&model, answers),
+            size: model.config().image(),
+            picture,
+            layers,
+            rollout,
+            cam,
+            lens: lens.into_iter().map(opinion).collect(),
+        }))
     })
     .await
 }
@@ -120,6 +148,10 @@ async fn decoded(app: &App, held: &Pictures, body: crate::body::Bytes) -> Result
 }
 
 fn answers(model: &Classifier, logits: Vec<f32>, top: usize) -> Vec<Named<'_>> {
+    named(model, model.answers(logits, top))
+}
+
+fn named(model: &Classifier, answers: Vec<Answer>) -> Vec<Named<'_>> {
     let named = |Answer { class, probability }| Named { class, label: &model.labels()[class], probability };
-    model.answers(logits, top).into_iter().map(named).collect()
+    answers.into_iter().map(named).collect()
 }
