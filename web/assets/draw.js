@@ -4,11 +4,12 @@
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === undefined || value === false) continue;
+    const word = key.startsWith("aria-");
+    if (value === undefined || (value === false && !word)) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     // the page's policy forbids styles in attributes
     else if (key === "style") Object.entries(value).forEach(([name, text]) => made.style.setProperty(name, text));
-    else made.setAttribute(key, value === true ? "" : value);
+    else made.setAttribute(key, value === true && !word ? "" : value);
   }
   made.append(...children.filter((child) => child !== undefined && child !== null));
   return made;
