@@ -17,9 +17,10 @@ pub struct Args {
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
 
-    /// The folder of a training run, with its model, its tokenizer and its best weights
+    /// The folder of a training run, with its model, its tokenizer and its best weights; without one, from Italian into
+    /// English by the small model that comes with regard
     #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    run: Option<PathBuf>,
 
     /// Beginnings of a sentence that are kept side by side; 1 takes the likeliest token each time
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
@@ -59,7 +60,10 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
             "`--n-best` is at least 1 and at most `--beam`",
         ));
     }
-    let bundle = open(&args.run, device)?;
+    let bundle = match &args.run {
+        Some(folder) => open(folder, device)?,
+        None => Bundle::embedded(device)?,
+    };
     let texts = if args.texts.is_empty() { lines()? } else { args.texts.clone() };
     let search = Search { beam: args.beam, penalty: args.length_penalty, ..bundle.search() };
     let mut found = bundle.translate(&texts, &search, device, &mut |_| {}).map_err(sentence_failure)?;

@@ -2,6 +2,7 @@
 
 mod bundle;
 mod decode;
+mod embedded;
 
 pub use bundle::{Attended, Bundle, LONGEST, Translation};
 pub use decode::{Hypothesis, Search, translate};
