@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web");
+    // asked for when it runs: two clones may share what was built
+    let here = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let web = Path::new(&here).join("../../web");
     println!("cargo::rerun-if-changed={}", web.display());
     let mut files = Vec::new();
     collect(&web, &mut files);

@@ -1,36 +1,12 @@
 //! `regard explain` and `regard analyse` as a user meets them: pages, figures in two formats, data, checks and refusals.
 
+mod common;
+
+use common::{assert_refused, regard, stdout_of, text};
 use image::{Rgb, RgbImage};
 use regard::{device, models, weights};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn regard(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_regard")).current_dir(folder).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[track_caller]
-fn stdout_of(folder: &Path, args: &[&str]) -> String {
-    let output = regard(folder, args);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-#[track_caller]
-fn assert_refused(folder: &Path, args: &[&str], culprits: &[&str]) {
-    let output = regard(folder, args);
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("error: ") && stderr.contains("\nhint: "), "{stderr}");
-    for culprit in culprits {
-        assert!(stderr.contains(culprit), "no `{culprit}` in: {stderr}");
-    }
-}
 
 /// Twelve different pictures in `photos`, and the weights of fresh models.
 fn workshop(names: &[&str]) -> tempfile::TempDir {

@@ -1,36 +1,12 @@
 //! The commands that know models: what they count, load, run and refuse.
 
+mod common;
+
 use burn::tensor::{Tensor, TensorData};
+use common::{assert_refused, regard, stdout_of, text};
 use image::{Rgb, RgbImage};
 use regard::{Pass, device, models, weights};
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
-
-fn regard(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_regard")).current_dir(folder).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[track_caller]
-fn stdout_of(folder: &Path, args: &[&str]) -> String {
-    let output = regard(folder, args);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-#[track_caller]
-fn assert_refused(folder: &Path, args: &[&str], culprits: &[&str]) {
-    let output = regard(folder, args);
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    for culprit in culprits {
-        assert!(stderr.contains(culprit), "no `{culprit}` in: {stderr}");
-    }
-}
 
 /// A folder with the weights of a fresh vit-nano, an input for it, and pictures of two colours in ten folders.
 fn workshop() -> (tempfile::TempDir, models::Model) {

@@ -36,7 +36,7 @@ impl Linear {
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
         self.check(x, weight);
         assert!(bias.is_empty() || bias.len() == self.outputs, "linear: length of the bias");
-        if x.len() / self.inputs <= FEW {
+        if (1..=FEW).contains(&(x.len() / self.inputs)) {
             return self.few(x, weight, bias);
         }
         let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
@@ -180,6 +180,11 @@ mod tests {
                 });
             }
         }
+    }
+
+    #[test]
+    fn no_rows_give_none() {
+        assert!(Linear { inputs: 3, outputs: 5 }.forward(&[], &noise(15, 1), &[]).is_empty());
     }
 
     #[test]

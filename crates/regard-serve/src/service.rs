@@ -208,6 +208,20 @@ impl<M, I: Send + 'static, O: Send + 'static> Held<M, I, O> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The model in a lane of its own, where `answer` has what is asked together and how much of it at a time.
+    pub fn start(
+        name: &str,
+        model: M,
+        Tools { rules, pool, watch }: Tools<impl Watch>,
+        answer: impl Fn(&[I], usize) -> Vec<O> + Send + Sync + 'static,
+    ) -> std::io::Result<Self>
+    where
+        I: Sync,
+    {
+        let run = move |asked: &[I]| pool.install(|| answer(asked, rules.batch));
+        Ok(Self { current: RwLock::new(Arc::new(model)), lane: Lane::new(name, rules, watch, run)? })
+    }
+
     fn swap(&self, model: M) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
     }
@@ -221,15 +235,6 @@ impl<M, I: Send + 'static, O: Send + 'static> Held<M, I, O> {
 pub type Pictures = Held<Classifier, Asked, Answered>;
 
 impl Pictures {
-    pub fn start(
-        name: &str,
-        model: Classifier,
-        Tools { rules, pool, watch }: Tools<impl Watch>,
-    ) -> std::io::Result<Self> {
-        let run = move |asked: &[Asked]| pool.install(|| answer(asked, rules.batch));
-        Ok(Self { current: RwLock::new(Arc::new(model)), lane: Lane::new(name, rules, watch, run)? })
-    }
-
     /// `[B, C, H, W] -> [B, classes]`
     pub async fn classify(&self, place: Place, model: Arc<Classifier>, pixels: Vec<f32>) -> Result<Vec<f32>, Refusal> {
         match self.lane.ask(place, Asked { model, question: Question::Classes(pixels) }).await? {
@@ -272,17 +277,6 @@ pub type Translated = Result<Vec<Vec<Translation>>, Refusal>;
 /// Translators.
 pub type Sentences = Held<Translator, Passage, Translated>;
 
-impl Sentences {
-    pub fn start(
-        name: &str,
-        model: Translator,
-        Tools { rules, pool, watch }: Tools<impl Watch>,
-    ) -> std::io::Result<Self> {
-        let run = move |asked: &[Passage]| pool.install(|| translate(asked));
-        Ok(Self { current: RwLock::new(Arc::new(model)), lane: Lane::new(name, rules, watch, run)? })
-    }
-}
-
 /// Translates the texts of requests that can go together as one batch.
 fn translate(asked: &[Passage]) -> Vec<Translated> {
     let alike = |one: &Passage, other: &Passage| Arc::ptr_eq(&one.model, &other.model) && one.beam == other.beam;
@@ -315,9 +309,11 @@ pub enum Kind {
 impl Kind {
     pub fn start(name: &str, service: Service, tools: Tools<impl Watch>) -> std::io::Result<Self> {
         Ok(match service {
-            Service::Pictures(model) => Self::Pictures(Pictures::start(name, model, tools)?),
+            Service::Pictures(model) => Self::Pictures(Pictures::start(name, model, tools, answer)?),
             Service::Sentences { bundle, device } => {
-                Self::Sentences(Sentences::start(name, Translator { bundle, device }, tools)?)
+                Self::Sentences(Sentences::start(name, Translator { bundle, device }, tools, |asked, _| {
+                    translate(asked)
+                })?)
             }
         })
     }
