@@ -30,7 +30,31 @@ export async function explain(picture, model, query, signal) {
   return answer(await reach(`v1/explain?${asked}`, options));
 }
 
-export async function translate(text, model) {
-  const body = JSON.stringify({ texts: [text], model, best: 3 });
-  return answer(await reach("v1/translate", { method: "POST", body, headers: { "content-type": "application/json" } }));
+const send = async (path, question, signal) =>
+  answer(await reach(path, { method: "POST", body: JSON.stringify(question), signal, headers: { "content-type": "application/json" } }));
+
+export const translate = (text, model) => send("v1/translate", { texts: [text], model, best: 3 });
+
+/** The best translation, and where each layer and head looked. */
+export const attend = (text, model) => send("v1/attend", { text, model });
+
+/** How alike layers are; `pictures` are files, or null for those of the program. */
+export async function similarity(models, pictures, signal) {
+  const question = pictures ? { models, pictures: await Promise.all(pictures.map(base64)) } : { models };
+  return send("v1/similarity", question, signal);
 }
+
+export const runs = async () => (await answer(await reach("v1/runs"))).runs;
+
+export const curves = async (name) => answer(await reach(`v1/runs/${name.split("/").map(encodeURIComponent).join("/")}`));
+
+/** Names and pictures that come with the program. */
+export const samples = async () => (await answer(await reach("v1/samples"))).samples;
+
+const base64 = (file) =>
+  new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => failed(new Error(`${file.name} cannot be read`));
+    reader.readAsDataURL(file);
+  });

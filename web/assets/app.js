@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { look } from "./look.js";
 import { compare } from "./compare.js";
 import { text } from "./text.js";
+import { runs } from "./runs.js";
 import { table } from "./models.js";
 
 const problem = document.querySelector("#error");
@@ -23,7 +24,7 @@ export async function attempt(work) {
 }
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
-const views = { look, compare, text, models: table };
+const views = { look, compare, text, runs, models: table };
 const begun = new Set();
 
 function open(name) {

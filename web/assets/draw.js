@@ -15,6 +15,14 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+/** An element of a drawing. */
+export function shape(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
 // dark violet over red to light yellow: grows in lightness, so that it also reads in grey
 const STOPS = [[8, 5, 30], [80, 18, 110], [180, 50, 90], [240, 120, 40], [252, 255, 164]];
 
@@ -83,4 +91,45 @@ export function classes(list) {
   const item = ({ label, probability }) =>
     element("li", { style: { "--share": probability } }, element("span", {}, label), element("span", {}, percent(probability)));
   return element("ol", { class: "classes", "aria-label": "classes" }, ...list.map(item));
+}
+
+const hex = (value) => `#${colour(value).map((part) => Math.round(part).toString(16).padStart(2, "0")).join("")}`;
+
+/** A table of numbers from 0 to 1 as colours, with a name for each row and column; a cell tells its number. */
+export function heat(values, rows, columns, label, names = ["", ""]) {
+  const cell = Math.max(14, Math.min(30, 520 / Math.max(rows.length, columns.length)));
+  const left = 9 + 7 * Math.max(...rows.map((name) => name.length), 1);
+  const top = 9 + 7 * Math.max(...columns.map((name) => name.length), 1);
+  const [width, height] = [left + cell * columns.length + 2, top + cell * rows.length + 2];
+  const text = (words, x, y, turn) => shape("text", { x, y, "font-size": 12, fill: "currentColor", "text-anchor": turn ? "start" : "end", transform: turn ? `rotate(-90 ${x} ${y})` : undefined }, words);
+  const cells = values.flatMap((row, y) => row.map((value, x) =>
+    shape("rect", { x: left + x * cell, y: top + y * cell, width: cell, height: cell, fill: hex(value) },
+      shape("title", {}, `${names[0]}${rows[y]} ${names[1]}${columns[x]}: ${value.toFixed(3)}`))));
+  return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
+    ...rows.map((name, y) => text(name, left - 5, top + (y + 0.5) * cell + 4)),
+    ...columns.map((name, x) => text(name, left + (x + 0.5) * cell + 4, top - 5, true)), ...cells);
+}
+
+const STROKES = ["var(--accent)", "var(--second)"];
+
+/** Lines of points `[x, y]` over one axis; points without a number are left out. */
+export function lines(title, series) {
+  const [width, height, left, bottom] = [520, 220, 52, 24];
+  const kept = series.map(({ name, points }) => ({ name, points: points.filter(([, y]) => Number.isFinite(y)) })).filter(({ points }) => points.length);
+  if (!kept.length) return null;
+  const all = kept.flatMap(({ points }) => points);
+  const span = (axis) => [Math.min(...all.map((point) => point[axis])), Math.max(...all.map((point) => point[axis]))];
+  const [[x0, x1], [y0, y1]] = [span(0), span(1)];
+  const place = ([x, y]) => [left + ((x - x0) / (x1 - x0 || 1)) * (width - left - 8), 8 + (1 - (y - y0) / (y1 - y0 || 1)) * (height - bottom - 16)];
+  const short = (value) => (Math.abs(value) >= 1000 || Number.isInteger(value) ? value.toFixed(0) : value.toPrecision(3));
+  const word = (words, x, y, anchor) => shape("text", { x, y, "font-size": 12, fill: "currentColor", "text-anchor": anchor }, words);
+  const drawing = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: from ${short(kept[0].points[0][1])} to ${short(kept[0].points.at(-1)[1])}` },
+    shape("path", { d: `M${left} 8V${height - bottom - 8}H${width - 8}`, fill: "none", stroke: "var(--line)" }),
+    word(short(y1), left - 6, 16, "end"), word(short(y0), left - 6, height - bottom - 8, "end"),
+    word(short(x0), left, height - 8, "start"), word(short(x1), width - 8, height - 8, "end"),
+    ...kept.map(({ points }, index) => shape("polyline", { points: points.map((point) => place(point).map((at) => at.toFixed(1)).join(",")).join(" "), fill: "none", stroke: STROKES[index], "stroke-width": 2 })),
+    // one point is no line
+    ...kept.flatMap(({ points }, index) => (points.length === 1 ? points.map((point) => shape("circle", { cx: place(point)[0], cy: place(point)[1], r: 3, fill: STROKES[index] })) : [])));
+  const legend = kept.length > 1 ? element("figcaption", {}, ...kept.map(({ name }, index) => element("span", { style: { color: STROKES[index] } }, `${name} `))) : null;
+  return element("figure", { class: "chart" }, element("h2", {}, title), drawing, legend);
 }

@@ -26,6 +26,23 @@ export function pictures(target, ongiven) {
   return element("label", { class: "file" }, "choose a picture", input);
 }
 
+/** The pictures of the program as buttons; `first` is what happens with the last of them once they are there. */
+export function samples(ongiven, first = () => {}) {
+  const row = element("div", { class: "samples", role: "group", "aria-label": "sample pictures" });
+  const button = ({ name, picture }) =>
+    element("button", { type: "button", title: name, onclick: () => ongiven(blob(picture)) }, element("img", { src: picture, alt: name, width: 40, height: 40 }));
+  attempt(api.samples).then((all = []) => {
+    row.append(...all.map(button));
+    if (all.length) first(blob(all.at(-1).picture));
+  });
+  return row;
+}
+
+function blob(address) {
+  const bytes = Uint8Array.from(atob(address.slice(address.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
+  return new Blob([bytes], { type: "image/png" });
+}
+
 export function look(panel, known) {
   const state = { picture: null, query: null, told: null, layer: 0, shown: "attention", head: null, asked: null };
   const canvas = element("canvas", { width: 448, height: 448, tabindex: 0, role: "img", "aria-label": "no picture yet" });
@@ -39,8 +56,9 @@ export function look(panel, known) {
   const shown = element("select", { "aria-label": "what is shown", onchange: () => { state.shown = shown.value; draw(); } },
     ...[["attention", "attention of the patch"], ["rollout", "rollout over all layers"], ["cam", "gradient map of the class"], ["none", "the picture alone"]].map(([value, words]) => element("option", { value }, words)));
   const select = chooser(known, () => ask());
+  const give = (picture) => { state.picture = picture; ask(); };
   panel.append(
-    element("div", { class: "bar" }, element("label", {}, "model", select), pictures(stage, (blob) => { state.picture = blob; ask(); })),
+    element("div", { class: "bar" }, element("label", {}, "model", select), pictures(stage, give), samples(give, (picture) => state.picture ?? give(picture))),
     element("div", { class: "columns" },
       element("div", {}, stage, element("p", { class: "hint" }, "drop a picture here; click a patch, or move it with the arrow keys; the class token looks until then"), answers, time),
       element("div", {}, element("div", { class: "bar" }, element("label", {}, "layer", slider, layer), element("label", {}, "show", shown)), heads, lens)),

@@ -1,7 +1,10 @@
 //! `regard serve`: models over HTTP.
 
 use burn::tensor::Device;
-use regard_serve::{Classifier, Entry, Error, Event, Service, Settings, Tell, Token};
+use regard::Prepared;
+use regard::translate::Bundle;
+use regard::weights::{EMBEDDED, Embedded};
+use regard_serve::{Classifier, Entry, Error, Event, Reload, Service, Settings, Tell, Token};
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -20,13 +23,22 @@ const TOKEN: &str = "REGARD_TOKEN";
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset or a TOML file, and its weights: a file, `hf:owner/name` or an address
+    /// A preset or a TOML file, and its weights: a file, `hf:owner/name` or an address; `mine:deit-tiny=FILE` calls it
+    /// `mine`
     #[arg(long, value_name = "NAME=WEIGHTS")]
     model: Vec<String>,
 
     /// A name and the folder of a training run, of pictures or of sentences
     #[arg(long, value_name = "NAME=DIR")]
     run: Vec<String>,
+
+    /// Serve what is named and not the small models that come with regard
+    #[arg(long)]
+    only: bool,
+
+    /// Show the training runs below this folder, with curves that grow while they are written
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
 
     /// The address to listen at; other machines reach 0.0.0.0
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -97,6 +109,8 @@ enum Source {
     Weights { name: String, model: String, weights: String, int8: bool },
     Pictures { name: String, folder: PathBuf, int8: bool },
     Sentences { name: String, folder: PathBuf },
+    Embedded(Embedded),
+    EmbeddedTranslator,
 }
 
 impl Source {
@@ -109,10 +123,15 @@ impl Source {
                 "write `--model deit-tiny=weights.safetensors`",
             ));
         };
+        // one letter is a drive of Windows
+        let (alias, model) = match model.split_once(':') {
+            Some((alias, model)) if alias.len() > 1 && !model.is_empty() => (Some(alias), model),
+            _ => (None, model),
+        };
         let path = Path::new(model);
         let of_file = path.extension().is_some_and(|ending| ending == "toml");
         let stem = path.file_stem().filter(|_| of_file).map(|stem| stem.to_string_lossy().into_owned());
-        let name = stem.unwrap_or_else(|| model.to_string());
+        let name = alias.map(String::from).or(stem).unwrap_or_else(|| model.to_string());
         Ok(Self::Weights { name, model: model.into(), weights: weights.into(), int8 })
     }
 
@@ -131,6 +150,8 @@ impl Source {
     fn name(&self) -> &str {
         match self {
             Self::Weights { name, .. } | Self::Pictures { name, .. } | Self::Sentences { name, .. } => name,
+            Self::Embedded(one) => one.name,
+            Self::EmbeddedTranslator => "it-en",
         }
     }
 
@@ -138,6 +159,15 @@ impl Source {
         let candidate = match self {
             Self::Sentences { folder, .. } => {
                 return Ok(Service::Sentences { bundle: translate::open(folder, device)?, device: device.clone() });
+            }
+            Self::EmbeddedTranslator => {
+                return Ok(Service::Sentences { bundle: Bundle::embedded(device)?, device: device.clone() });
+            }
+            Self::Embedded(one) => {
+                let (model, config, preprocess) = one.load(device)?;
+                let classifier = Classifier::new(Prepared::new(model), config, preprocess, one.labels(), device);
+                let spoiled = |reason| Failure::ours(reason, "this is a bug, please report it");
+                return classifier.map(Service::Pictures).map_err(spoiled);
             }
             Self::Weights { name, model, weights, int8 } => {
                 let weights = WeightsArgs { weights: weights.clone(), from: None, new_head: None };
@@ -155,7 +185,10 @@ impl Source {
 
     fn entry(self, device: &Device) -> Result<Entry, Failure> {
         let (name, service, device) = (self.name().to_string(), self.load(device)?, device.clone());
-        let reload = Box::new(move || self.load(&device).map_err(|failure| failure.message().to_string()));
+        let reload: Option<Reload> = match self {
+            Self::Embedded(_) | Self::EmbeddedTranslator => None,
+            _ => Some(Box::new(move || self.load(&device).map_err(|failure| failure.message().to_string()))),
+        };
         Ok(Entry { name, service, reload })
     }
 }
@@ -177,12 +210,27 @@ fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
     token.map(Some).map_err(|reason| Failure::input(format!("{from}: {reason}"), "`openssl rand -hex 32` makes one"))
 }
 
+/// What comes along, unless something else has its name.
+fn embedded(named: &[Source]) -> Vec<Source> {
+    let all = EMBEDDED.map(Source::Embedded).into_iter().chain([Source::EmbeddedTranslator]);
+    all.filter(|one| named.iter().all(|other| other.name() != one.name())).collect()
+}
+
 pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     let token = token(args.token_file.as_ref())?;
     let open = token.is_none() && !args.bind.is_loopback();
     let models = args.model.iter().map(|text| Source::of_model(text, args.int8));
     let runs = args.run.iter().map(|text| Ok(Source::of_run(text, args.int8)));
-    let sources: Vec<Source> = models.chain(runs).collect::<Result<_, Failure>>()?;
+    let mut sources: Vec<Source> = models.chain(runs).collect::<Result<_, Failure>>()?;
+    if !args.only {
+        sources.extend(embedded(&sources));
+    }
+    if let Some(folder) = args.runs.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(Failure::input(
+            format!("`{}` is no folder", folder.display()),
+            "`--runs` takes one with runs in it",
+        ));
+    }
     let entries: Vec<Entry> = sources.into_iter().map(|source| source.entry(device)).collect::<Result<_, _>>()?;
     let settings = Settings {
         batch: args.batch,
@@ -193,6 +241,7 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
         pixels: args.pixels as u64,
         token,
         reload: args.allow_reload,
+        runs: args.runs.clone(),
         ..Settings::default()
     };
     if open {
@@ -223,7 +272,7 @@ fn failure(error: Error) -> Failure {
         ),
         Error::Name(_) => Failure::input(error, "letters, digits, `-`, `_` and `.`: `--run NAME=DIR` gives a run one"),
         Error::Twice(_) => {
-            Failure::input(error, "a TOML file or a run is called as you like: `regard models config NAME > mine.toml`")
+            Failure::input(error, "`--model mine:deit-tiny=weights.safetensors` and `--run mine=DIR` give another name")
         }
         Error::Zero { .. } => Failure::input(error, "`regard serve --help` lists the limits"),
         Error::Address { .. } => Failure::input(error, "is another program there? `--port 0` takes a free port"),
@@ -249,6 +298,7 @@ mod tests {
     fn a_model_is_called_as_its_preset_or_its_file_and_a_run_as_its_folder() {
         assert_eq!(Source::of_model("deit-tiny=a=b.pth", false).unwrap().name(), "deit-tiny");
         assert_eq!(Source::of_model("here/mine.toml=b.pth", false).unwrap().name(), "mine");
+        assert_eq!(Source::of_model("tuned:deit-tiny=c:b.pth", false).unwrap().name(), "tuned");
         assert_eq!(Source::of_run("shapes=runs/1", false).name(), "shapes");
         assert_eq!(Source::of_run("runs/1", false).name(), "1");
         for wrong in ["deit-tiny", "=b.pth", "deit-tiny="] {

@@ -1,7 +1,7 @@
 //! `regard translate`: sentences in, sentences out.
 
 use burn::tensor::Device;
-use regard::report::{AttentionKind, AttentionLayer, AttentionReport, Figure as _};
+use regard::report::{AttentionReport, Figure as _};
 use regard::translate::{Bundle, Search, Translation};
 use serde::Serialize;
 use std::io::{Read as _, Write, stdin};
@@ -141,22 +141,7 @@ impl Format {
 
 fn write_attention(bundle: &Bundle, text: &str, translation: &Translation, path: &Path) -> Result<(), Failure> {
     let attended = bundle.attend(text, translation).map_err(sentence_failure)?;
-    let mut layers = Vec::new();
-    for name in attended.trace.names() {
-        let weights = attended.trace.get::<4>(name)?;
-        let [_, _, queries, keys] = weights.dims();
-        let values: Vec<f32> = weights.into_data().iter::<f32>().collect();
-        let heads = values.chunks(queries * keys).map(|head| head.chunks(keys).map(<[f32]>::to_vec).collect());
-        let name = name.trim_end_matches(".weights").to_string();
-        layers.push(AttentionLayer { kind: AttentionKind::of(&name), name, heads: heads.collect() });
-    }
-    let report = AttentionReport {
-        text: text.into(),
-        translation: translation.text.clone(),
-        source: attended.source,
-        target: attended.target,
-        layers,
-    };
+    let report = AttentionReport::of(text, &translation.text, attended)?;
     let text = match Format::of(path)? {
         Format::Page => report.html(),
         Format::Data => report.json(),

@@ -127,7 +127,8 @@ fn what_cannot_be_served_is_refused_with_a_hint() {
     let port = taken.local_addr().unwrap().port().to_string();
     let nano = "vit-nano=nano.safetensors";
     for (args, culprit) in [
-        (vec![], "no model to serve"),
+        (vec!["--only"], "no model to serve"),
+        (vec!["--runs", "nowhere"], "`nowhere` is no folder"),
         (vec!["--model", "vit-nano"], "`--model vit-nano` has no weights"),
         (vec!["--model", "vit-nanno=nano.safetensors"], "`vit-nanno`"),
         (vec!["--model", "vit-nano=nowhere.safetensors"], "nowhere.safetensors"),

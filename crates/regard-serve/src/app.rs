@@ -22,8 +22,8 @@ pub struct Entry {
     /// What clients call it.
     pub name: String,
     pub service: Service,
-    /// Loads it again.
-    pub reload: Reload,
+    /// Loads it again; one that comes with the program never changes.
+    pub reload: Option<Reload>,
 }
 
 /// Why there is no server.
@@ -47,7 +47,7 @@ pub enum Error {
 pub struct Slot {
     pub name: String,
     pub kind: Kind,
-    reload: Reload,
+    reload: Option<Reload>,
     /// One reload at a time.
     reloading: Mutex<()>,
 }
@@ -58,6 +58,8 @@ pub struct App {
     pub tell: Tell,
     pub meters: Meters,
     slots: BTreeMap<String, Arc<Slot>>,
+    /// Names in the order in which they were given.
+    order: Vec<String>,
     /// The model for requests that name none, by kind: the first that was given.
     first_pictures: Option<String>,
     first_sentences: Option<String>,
@@ -113,6 +115,7 @@ impl Server {
             entries.iter().find(of_kind).map(|entry| entry.name.clone())
         };
         let (first_pictures, first_sentences) = (first(true), first(false));
+        let order = entries.iter().map(|entry| entry.name.clone()).collect();
         let mut slots = BTreeMap::new();
         for Entry { name, service, reload } in entries {
             if !is_name(&name) {
@@ -130,7 +133,7 @@ impl Server {
         // a batch goes behind those who are next: with fewer of them than it takes, it would never be full
         let turns = Arc::new(Semaphore::new(pool.current_num_threads().max(settings.batch)));
         let budget = Budget::new(settings.bodies.max(settings.body));
-        let app = App { settings, tell, meters, slots, first_pictures, first_sentences, budget, pool, turns };
+        let app = App { settings, tell, meters, slots, order, first_pictures, first_sentences, budget, pool, turns };
         Ok(Self { app: Arc::new(app) })
     }
 
@@ -168,8 +171,9 @@ impl App {
         self.slots.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
+    /// All models in the order in which they were given.
     pub fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
-        self.slots.values()
+        self.order.iter().filter_map(|name| self.slots.get(name))
     }
 
     /// # Errors
@@ -244,10 +248,14 @@ impl App {
     /// # Errors
     /// When that fails; the old one goes on.
     pub async fn reload(&self, slot: &Arc<Slot>) -> Result<(), String> {
+        if slot.reload.is_none() {
+            return Ok(());
+        }
         let _alone = slot.reloading.lock().await;
         let own = Arc::clone(slot);
         let load = move || {
-            let service = catch_unwind(AssertUnwindSafe(|| (own.reload)()));
+            let Some(reload) = &own.reload else { return Ok(()) };
+            let service = catch_unwind(AssertUnwindSafe(reload));
             own.kind.swap(service.unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))?)
         };
         let loaded = tokio::task::spawn_blocking(load).await.unwrap_or_else(|error| Err(error.to_string()));

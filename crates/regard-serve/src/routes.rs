@@ -6,7 +6,10 @@ mod openapi;
 mod page;
 mod pictures;
 mod repository;
+mod runs;
+mod samples;
 mod sentences;
+mod similarity;
 
 use axum::Router;
 use axum::extract::Request;
@@ -35,7 +38,12 @@ fn table() -> Vec<Route> {
         ("get", "/v1/models", get(pictures::models)),
         ("post", "/v1/classify", post(pictures::classify)),
         ("post", "/v1/explain", post(pictures::explain)),
+        ("post", "/v1/similarity", post(similarity::similarity)),
         ("post", "/v1/translate", post(sentences::translate)),
+        ("post", "/v1/attend", post(sentences::attend)),
+        ("get", "/v1/samples", get(samples::samples)),
+        ("get", "/v1/runs", get(runs::list)),
+        ("get", "/v1/runs/{*path}", get(runs::curves)),
         ("get", "/v2", get(health::server)),
         ("get", "/v2/health/live", get(health::live)),
         ("get", "/v2/health/ready", get(health::ready)),

@@ -7,6 +7,8 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::ThreadPool;
 use regard::Prepared;
+use regard::analyse::{Gram, cka};
+use regard::cost::Convention;
 use regard::data::{Picture, Preprocess, prepare, to_channels};
 use regard::evaluate::{self, Answer};
 use regard::function::softmax;
@@ -38,6 +40,13 @@ pub struct Classifier {
     preprocess: Preprocess,
     labels: Vec<String>,
     device: Device,
+    multiply_adds: u64,
+}
+
+/// How many numbers a model learned; what norms count along is no part of it.
+fn learned<M: burn::module::Module>(model: &M) -> usize {
+    let learned = weights::shapes(model).into_iter().filter(|(name, _)| !name.contains("running_"));
+    learned.map(|(_, shape)| shape.iter().product::<usize>()).sum()
 }
 
 impl Classifier {
@@ -53,7 +62,9 @@ impl Classifier {
         if labels.len() != config.classes() {
             return Err(format!("{} labels for a model of {} classes", labels.len(), config.classes()));
         }
-        Ok(Self { model, config, preprocess, labels, device: device.clone() })
+        let ledger = config.ledger(config.image()).map_err(|error| error.to_string())?;
+        let multiply_adds = ledger.total(Convention::MultiplyAdds);
+        Ok(Self { model, config, preprocess, labels, device: device.clone(), multiply_adds })
     }
 
     pub const fn config(&self) -> &ModelConfig {
@@ -72,14 +83,27 @@ impl Classifier {
 
     /// The bytes of a file with a picture as the model wants it, `[C, H, W]`.
     pub fn prepare(&self, bytes: &[u8], pixels: u64) -> Result<Vec<f32>, Refusal> {
-        let picture = Picture::decode_at_most(bytes, pixels).map_err(Refusal::Unfit)?;
-        Ok(to_channels(prepare(&picture, &self.preprocess, self.config.image()), self.config.channels())?)
+        self.fitted(&Picture::decode_at_most(bytes, pixels).map_err(Refusal::Unfit)?)
+    }
+
+    /// A picture as the model wants it, `[C, H, W]`.
+    pub fn fitted(&self, picture: &Picture) -> Result<Vec<f32>, Refusal> {
+        Ok(to_channels(prepare(picture, &self.preprocess, self.config.image()), self.config.channels())?)
+    }
+
+    /// Pictures `[B, C, H, W]` as every layer sees them.
+    pub fn seen(&self, pixels: Vec<f32>) -> Result<Vec<Gram>, Refusal> {
+        Ok(cka::see(self.model.model(), &self.config, self.tensor(pixels))?.0)
     }
 
     /// How many numbers it learned.
     pub fn parameters(&self) -> usize {
-        let learned = weights::shapes(self.model.model()).into_iter().filter(|(name, _)| !name.contains("running_"));
-        learned.map(|(_, shape)| shape.iter().product::<usize>()).sum()
+        learned(self.model.model())
+    }
+
+    /// Of one picture.
+    pub const fn multiply_adds(&self) -> u64 {
+        self.multiply_adds
     }
 
     /// A picture as [`prepare`](Self::prepare) made it, for people: a PNG as a `data:` address.
@@ -262,6 +286,12 @@ impl Pictures {
 pub struct Translator {
     pub bundle: Bundle,
     pub device: Device,
+}
+
+impl Translator {
+    pub fn parameters(&self) -> usize {
+        learned(self.bundle.model())
+    }
 }
 
 /// Texts to translate, and how many beginnings to keep.

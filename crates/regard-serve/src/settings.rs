@@ -1,6 +1,7 @@
 //! What a server allows itself and others, and what it tells.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct Settings {
     pub token: Option<Token>,
     /// Whether clients may have models loaded again.
     pub reload: bool,
+    /// Where the folders of training runs are, to be shown.
+    pub runs: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -47,6 +50,7 @@ impl Default for Settings {
             connections: 512,
             token: None,
             reload: false,
+            runs: None,
         }
     }
 }

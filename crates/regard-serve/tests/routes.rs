@@ -2,6 +2,7 @@
 
 mod place;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use burn::tensor::{Tensor, TensorData};
 use place::{Place, assert_close, binary_inference, entry, floats, fresh, inference, numbers, picture, service};
 use regard::{Pass, device};
@@ -23,7 +24,8 @@ fn the_server_says_what_it_is_what_it_has_and_what_it_takes() {
     assert_eq!(place.get("/v2/models/words").ok().json()["inputs"][0]["datatype"], "BYTES");
     let models = place.get("/v1/models").ok().json();
     assert_eq!(models["models"][0]["family"], "vit");
-    assert_eq!(models["models"][1], json!({ "name": "words", "task": "translate" }));
+    assert!(models["models"][0]["multiply_adds"].as_u64() > models["models"][0]["parameters"].as_u64());
+    assert_eq!([&models["models"][1]["name"], &models["models"][1]["task"]], ["words", "translate"]);
     assert_eq!(place.post("/v2/repository/index", b"").ok().json()[1]["name"], "words");
     assert!(place.get("/openapi.json").ok().json()["paths"]["/v1/classify"].is_object());
     let page = place.get("/").ok();
@@ -176,4 +178,95 @@ fn models_of_two_names_answer_each_for_itself() {
     assert_ne!(logits("one"), logits("two"));
     assert_eq!(place.post("/v1/classify?model=two", &picture(1)).ok().json()["model"], "two");
     place.post("/v1/classify?model=three", &picture(1)).refused(404, "one, two");
+}
+
+#[test]
+fn layers_of_two_models_are_compared_over_the_samples_and_over_pictures_that_are_sent() {
+    let (config, model) = fresh("vit-nano");
+    let (other_config, other) = fresh("resnet-nano");
+    let entries = vec![entry("vit", service(&config, model)), entry("resnet", service(&other_config, other))];
+    let place = Place::new(entries, Settings::default());
+    let ask = |question: Value| place.post("/v1/similarity", question.to_string().as_bytes());
+    let own = ask(json!({ "models": ["vit", "vit"] })).ok().json();
+    assert_eq!((own["pictures"].as_u64(), own["rows"][4].as_str()), (Some(96), Some("blocks.4")));
+    for layer in 0..5 {
+        assert!((own["values"][layer][layer].as_f64().unwrap() - 1.0).abs() < 1e-6);
+    }
+    let files: Vec<String> = (0..9).map(|seed| BASE64_STANDARD.encode(picture(seed))).collect();
+    let both = ask(json!({ "models": ["vit", "resnet"], "pictures": files })).ok().json();
+    assert_eq!((both["rows"].as_array().unwrap().len(), both["columns"].as_array().unwrap().len()), (5, 9));
+    assert_eq!(both["pictures"], 9);
+    ask(json!({ "models": ["vit", "resnet"], "pictures": files[..3] })).refused(422, "from 4 to 512 pictures, got 3");
+    ask(json!({ "models": ["vit", "nobody"] })).refused(404, "`nobody`");
+    let broken = [files[..4].to_vec(), vec!["AAAA".into()]].concat();
+    ask(json!({ "models": ["vit", "vit"], "pictures": broken })).refused(422, "picture 5: not a JPEG");
+    let same = vec![files[0].clone(); 6];
+    ask(json!({ "models": ["vit", "vit"], "pictures": same })).refused(422, "gives the same for all 6 pictures");
+}
+
+#[test]
+fn the_samples_are_pictures_with_names_that_can_be_sent_back() {
+    let place = Place::of(place::nano(), Settings::default());
+    let samples = place.get("/v1/samples").ok().json();
+    let samples = samples["samples"].as_array().unwrap();
+    assert_eq!((samples.len(), &samples[9]["name"]), (10, &json!("ankle boot")));
+    for sample in samples {
+        let file = sample["picture"].as_str().unwrap().strip_prefix("data:image/png;base64,").unwrap();
+        place.post("/v1/classify", &BASE64_STANDARD.decode(file).unwrap()).ok();
+    }
+}
+
+#[test]
+fn a_sentence_has_its_attention_by_layer_and_head() {
+    let place = Place::new(vec![entry("words", place::translator())], Settings::default());
+    let ask = |question: Value| place.post("/v1/attend", question.to_string().as_bytes());
+    let seen = ask(json!({ "text": "a b", "beam": 2 })).ok().json();
+    let (source, target) = (seen["source"].as_array().unwrap().len(), seen["target"].as_array().unwrap().len());
+    for layer in seen["layers"].as_array().unwrap() {
+        let [rows, columns] = match layer["kind"].as_str().unwrap() {
+            "encoder" => [source, source],
+            "decoder" => [target, target],
+            _ => [target, source],
+        };
+        for head in layer["heads"].as_array().unwrap() {
+            assert_eq!(head.as_array().unwrap().len(), rows);
+            for row in head.as_array().unwrap() {
+                let weights = floats(row);
+                assert_eq!(weights.len(), columns);
+                assert!((weights.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+            }
+        }
+    }
+    ask(json!({ "text": "a ".repeat(500) })).refused(422, "the most is 128");
+    ask(json!({ "text": "a", "beam": 0 })).refused(400, "`beam`");
+    ask(json!({})).refused(400, "text");
+}
+
+#[test]
+fn runs_are_listed_and_followed_by_the_names_of_the_list_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("runs/fashion/seed0");
+    std::fs::create_dir_all(&folder).unwrap();
+    let step = |step: usize| json!({ "kind": "step", "step": step, "epoch": 1, "loss": 2.0, "rate": 0.1, "gradient_norm": 1.0, "pictures_per_second": 9.0 });
+    let records = |count: usize| (1..=count).map(step).map(|line| line.to_string() + "\n").collect::<Vec<_>>().concat();
+    std::fs::write(folder.join("metrics.jsonl"), records(3)).unwrap();
+    std::fs::write(folder.join("recipe.toml"), "model = \"vit-nano\"\n").unwrap();
+    std::fs::write(root.path().join("metrics.jsonl"), "secret").unwrap();
+    let settings = Settings { runs: Some(root.path().join("runs")), ..Settings::default() };
+    let place = Place::of(place::nano(), settings);
+    let runs = place.get("/v1/runs").ok().json();
+    assert_eq!((runs["runs"].as_array().unwrap().len(), &runs["runs"][0]["name"]), (1, &json!("fashion/seed0")));
+    let curves = place.get("/v1/runs/fashion/seed0").ok().json();
+    assert_eq!((curves["steps"].as_array().unwrap().len(), &curves["steps"][2]["step"]), (3, &json!(3)));
+    assert_eq!(curves["recipe"], "model = \"vit-nano\"\n");
+    std::fs::write(folder.join("metrics.jsonl"), records(4) + "{\"kind\": \"ste").unwrap();
+    let grown = place.get("/v1/runs/fashion/seed0").ok().json();
+    assert_eq!(grown["steps"].as_array().unwrap().len(), 4, "a line that is being written is left out");
+    for outside in ["..", "%2e%2e", "fashion/..%2f..", "fashion", "fashion%2Fseed1", "/etc"] {
+        place.get(&format!("/v1/runs/{outside}")).refused(404, "nothing at");
+    }
+    std::fs::write(folder.join("metrics.jsonl"), "nonsense\n").unwrap();
+    place.get("/v1/runs/fashion/seed0").refused(422, "cannot be read");
+    let without = Place::of(place::nano(), Settings::default());
+    assert_eq!(without.get("/v1/runs").ok().json(), json!({ "runs": [] }));
 }

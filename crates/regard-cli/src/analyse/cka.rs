@@ -1,11 +1,10 @@
 //! How alike the layers of two models are.
 
 use burn::tensor::Device;
-use regard::analyse::{Check, Cka, Gram, activations, cka};
+use regard::analyse::{Check, Cka, Gram, cka};
 use regard::data::Picture;
 use regard::report::Table;
 use regard::report::figure::{HeatMap, Shades};
-use regard::{Pass, Trace};
 use serde_json::json;
 use std::io::{Write as _, stderr};
 
@@ -31,7 +30,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
             return Ok(());
         }
         batches += 1;
-        let grams = subjects.iter().map(|subject| see(subject, batch, device)).collect::<Result<Vec<_>, _>>()?;
+        let grams = subjects.iter().map(|subject| see(subject, batch, device)).collect::<Result<Vec<_>, Failure>>()?;
         for (sum, [rows, columns]) in sums.iter_mut().zip(&pairs) {
             sum.add(&grams[*rows].0, &grams[*columns].0)?;
         }
@@ -88,29 +87,6 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
     })
 }
 
-/// A batch as every layer of a model sees it, and whether the last one is like itself.
 fn see(subject: &Subject, batch: &[Picture], device: &Device) -> Result<(Vec<Gram>, Check), Failure> {
-    let mut pass = Pass::recording_only([activations::blocks(&subject.config)]);
-    subject.model.forward(subject.batch(batch, device)?, &mut pass);
-    let trace = pass.into_trace();
-    let (mut grams, mut check) = (Vec::new(), None);
-    for (name, rank) in ranks(&trace) {
-        let last = grams.len() + 1 == trace.names().count();
-        if rank == 3 {
-            let tokens = trace.get::<3>(&name)?;
-            check = if last { Some(cka::check(tokens.clone())?) } else { None };
-            grams.push(Gram::of(&name, tokens));
-        } else {
-            let map = trace.get::<4>(&name)?;
-            check = if last { Some(cka::check(map.clone())?) } else { None };
-            grams.push(Gram::of(&name, map));
-        }
-    }
-    let check =
-        check.ok_or_else(|| Failure::ours("the model recorded no layers", "this is a bug, please report it"))?;
-    Ok((grams, check))
-}
-
-fn ranks(trace: &Trace) -> Vec<(String, usize)> {
-    trace.shapes().map(|(name, shape)| (name.to_string(), shape.len())).collect()
+    Ok(cka::see(&subject.model, &subject.config, subject.batch(batch, device)?)?)
 }

@@ -87,9 +87,12 @@ pub async fn models(State(app): State<Arc<App>>) -> Response {
                     "image": model.config().image(),
                     "classes": model.config().classes(),
                     "parameters": model.parameters(),
+                    "multiply_adds": model.multiply_adds(),
                 })
             }
-            Kind::Sentences(_) => json!({ "name": slot.name, "task": "translate" }),
+            Kind::Sentences(held) => {
+                json!({ "name": slot.name, "task": "translate", "parameters": held.current().parameters() })
+            }
         })
         .collect();
     json_response(&json!({ "models": models }))

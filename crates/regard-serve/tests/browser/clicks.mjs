@@ -1,6 +1,7 @@
 // What a visitor does, and what has to be there then; any error in the browser's console fails.
 
 import assert from "node:assert/strict";
+import { appendFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
 const address = process.argv[2];
@@ -24,11 +25,20 @@ function picture(side) {
 }
 
 const file = { name: "slope.bmp", mimeType: "image/bmp", buffer: picture(60) };
-const screen = async (name) => process.env.SCREENS && page.screenshot({ path: `${process.env.SCREENS}/${name}.png` });
+const screen = async (name) => process.env.SCREENS && page.screenshot({ path: `${process.env.SCREENS}/${name}.png`, fullPage: true });
 const label = () => page.getAttribute("#look .stage canvas", "aria-label");
 
 await page.goto(address);
 assert.equal(await page.title(), "regard");
+
+// something real is there before anything is given: a sample of clothes and the small models
+await page.waitForSelector("#look .classes li");
+await page.click("#look .samples button >> nth=9");
+await page.selectOption("#look select[aria-label=model]", "fashion-vit");
+await page.waitForFunction(() => document.querySelector("#look .classes li").textContent.includes("ankle boot"));
+await page.click("#look .stage canvas", { position: { x: 200, y: 200 } });
+await page.waitForFunction(() => document.querySelector("#look .stage canvas").getAttribute("aria-label").includes("row 4, column 4"));
+await screen("look");
 
 // look: upload, click, layers, heads, models
 await page.selectOption("#look select[aria-label=model]", "vit");
@@ -48,7 +58,6 @@ await page.click("#look .grid figure button >> nth=1");
 assert.equal(await page.getAttribute("#look .grid figure button >> nth=1", "aria-pressed"), "true");
 await page.selectOption("#look select[aria-label='what is shown']", "rollout");
 assert.match(await label(), /rollout/);
-await screen("look");
 await page.selectOption("#look select[aria-label=model]", "san");
 await page.waitForFunction(() => document.querySelector("#look output").textContent.startsWith("stages."));
 assert.match(await page.textContent("#look .grid figcaption >> nth=0"), /kernel/);
@@ -70,21 +79,56 @@ await page.keyboard.press("ArrowRight");
 assert.equal(await page.getAttribute("#tab-compare", "aria-selected"), "true");
 await page.setInputFiles("#compare input[type=file]", file);
 await page.waitForFunction(() => document.querySelectorAll("#compare .side > div").length === 3);
+for (const name of ["vit", "san", "resnet"]) await page.uncheck(`#compare input[value=${name}]`);
+for (const name of ["vit", "san", "resnet"]) await page.check(`#compare input[value=fashion-${name}]`);
+await page.click("#compare .samples button >> nth=8");
+await page.waitForFunction(() => [...document.querySelectorAll("#compare .side > div")].filter((side) => side.textContent.includes("bag")).length === 3);
+await page.selectOption("#compare select[aria-label=rows]", "fashion-vit");
+await page.selectOption("#compare select[aria-label=columns]", "fashion-resnet");
+await page.click("#compare .alike button");
+await page.waitForSelector("#compare .alike svg");
+assert.ok((await page.locator("#compare .alike rect").count()) >= 20, "a cell for each pair of layers");
 await screen("compare");
 
+// text: translations, every head, one by words, the alignment
 await page.click("#tab-text");
-assert.match(await page.textContent("#text"), /no text model/);
+await page.click("#text form button");
+await page.waitForSelector("#text svg");
+assert.match(await page.textContent("#text table"), /eating/);
+assert.ok((await page.locator("#text .grid figure").count()) >= 8, "heads");
+await page.click("#text .grid button >> nth=1");
+assert.equal(await page.getAttribute("#text .grid button >> nth=1", "aria-pressed"), "true");
+await page.hover("#text button.word >> nth=1");
+assert.equal(await page.getAttribute("#text button.word >> nth=1", "aria-pressed"), "true");
+const shares = await page.locator("#text span.word").evaluateAll((words) => words.map((word) => Number(word.style.getPropertyValue("--share"))));
+assert.ok(Math.abs(shares.reduce((sum, share) => sum + share) - 1) < 1e-3, "what a word looks at sums to one");
+await page.selectOption("#text select[aria-label='who looks at what']", "encoder");
+await screen("text");
+
+// runs: curves, which grow while something is written
+await page.click("#tab-runs");
+await page.selectOption("#runs select", "vit-nano");
+await page.waitForSelector("#runs polyline");
+const steps = async () => Number(/(\d+) steps/.exec(await page.textContent("#runs [role=status]"))[1]);
+const before = await steps();
+appendFileSync(`${process.env.RUNS}/vit-nano/metrics.jsonl`, JSON.stringify({ kind: "step", step: before + 1, epoch: 1, loss: 1, rate: 0.1, gradient_norm: 1, pictures_per_second: 1 }) + "\n");
+await page.waitForFunction((now) => document.querySelector("#runs [role=status]").textContent.includes(`${now} steps`), before + 1);
+await screen("runs");
+
 await page.click("#tab-models");
-assert.equal(await page.locator("#models tbody tr").count(), 3);
+assert.equal(await page.locator("#models tbody tr").count(), 8);
 await screen("models");
 
 // on a phone nothing is wider than the screen
 await page.setViewportSize({ width: 390, height: 800 });
-for (const view of ["look", "compare", "models"]) {
+for (const view of ["look", "compare", "text", "runs", "models"]) {
   await page.click(`#tab-${view}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 390, `${view} is ${width} wide`);
 }
+await page.click("#tab-look");
+await page.emulateMedia({ colorScheme: "dark" });
+await screen("phone");
 
 assert.deepEqual(complaints, []);
 await browser.close();

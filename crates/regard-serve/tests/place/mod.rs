@@ -165,7 +165,7 @@ pub fn entry(name: &str, service: Service) -> Entry {
 }
 
 pub fn entry_with(name: &str, service: Service, reload: Reload) -> Entry {
-    Entry { name: name.into(), service, reload }
+    Entry { name: name.into(), service, reload: Some(reload) }
 }
 
 /// A preset with fresh weights.

@@ -11,8 +11,10 @@
 use burn::tensor::Tensor;
 use serde::Serialize;
 
+use super::activations;
 use super::check::Check;
-use crate::Error;
+use crate::models::{Model, ModelConfig};
+use crate::{Error, Pass};
 
 /// The fewest pictures for which the unbiased estimator is defined.
 pub const FEWEST: usize = 4;
@@ -176,6 +178,32 @@ impl Cka {
             pictures: self.pictures,
         })
     }
+}
+
+/// A batch of pictures, `[B, C, H, W]`, as every block of a model sees it, and whether the last one is like itself.
+///
+/// # Errors
+/// When the batch is too small, or the last block gives the same for all pictures.
+pub fn see(model: &Model, config: &ModelConfig, images: Tensor<4>) -> Result<(Vec<Gram>, Check), Error> {
+    let mut pass = Pass::recording_only([activations::blocks(config)]);
+    model.forward(images, &mut pass);
+    let trace = pass.into_trace();
+    let ranks: Vec<(String, usize)> = trace.shapes().map(|(name, shape)| (name.to_string(), shape.len())).collect();
+    let (mut grams, mut checked) = (Vec::new(), None);
+    for (name, rank) in &ranks {
+        let last = grams.len() + 1 == ranks.len();
+        if *rank == 3 {
+            let tokens = trace.get::<3>(name)?;
+            checked = last.then(|| check(tokens.clone()));
+            grams.push(Gram::of(name, tokens));
+        } else {
+            let map = trace.get::<4>(name)?;
+            checked = last.then(|| check(map.clone()));
+            grams.push(Gram::of(name, map));
+        }
+    }
+    let check = checked.unwrap_or_else(|| Err(Error::analysis("cka", "the model recorded no layers")))?;
+    Ok((grams, check))
 }
 
 /// Whether features are like themselves, read backwards and scaled: what no change of a basis should hide.

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::figure::{Figure as _, HeatMap, Shades};
 use super::page::head;
+use crate::Error;
+use crate::translate::Attended;
 
 /// Everything that one sentence attended to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,24 @@ impl AttentionKind {
 }
 
 impl AttentionReport {
+    /// Of what was recorded while a sentence became its translation.
+    ///
+    /// # Errors
+    /// When something else was recorded than weights by head.
+    pub fn of(text: &str, translation: &str, attended: Attended) -> Result<Self, Error> {
+        let Attended { source, target, trace } = attended;
+        let mut layers = Vec::new();
+        for name in trace.names() {
+            let weights = trace.get::<4>(name)?;
+            let [_, _, queries, keys] = weights.dims();
+            let values: Vec<f32> = weights.into_data().iter::<f32>().collect();
+            let heads = values.chunks(queries * keys).map(|head| head.chunks(keys).map(<[f32]>::to_vec).collect());
+            let name = name.trim_end_matches(".weights").to_string();
+            layers.push(AttentionLayer { kind: AttentionKind::of(&name), name, heads: heads.collect() });
+        }
+        Ok(Self { text: text.into(), translation: translation.into(), source, target, layers })
+    }
+
     /// The words that look, and those that are looked at.
     #[must_use]
     pub fn words(&self, kind: AttentionKind) -> [&[String]; 2] {

@@ -3,7 +3,8 @@
 //! timm reads the folder with `create_model("local-dir:FOLDER")`, transformers with `from_pretrained("FOLDER")`.
 
 use burn::module::Module;
-use burn::tensor::TensorData;
+use burn::tensor::{DType, TensorData};
+use half::f16;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -69,6 +70,15 @@ pub fn write_tensors(path: &Path, tensors: &Tensors) -> Result<(), Error> {
     write(path, &to_bytes(&tensors, path)?)
 }
 
+/// Writes tensors as one safetensors file in half precision.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_half(path: &Path, tensors: &Tensors) -> Result<(), Error> {
+    let tensors = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone().convert::<f16>())).collect();
+    write(path, &to_bytes(&tensors, path)?)
+}
+
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     crate::file::replace(path, bytes).map_err(|error| Error::file(path, error))
 }
@@ -77,7 +87,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 pub(crate) fn to_bytes(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Error> {
     let failed = |error: safetensors::SafeTensorError| Error::file(folder, error);
     let views = tensors.iter().map(|(name, tensor)| {
-        let view = TensorView::new(Dtype::F32, tensor.shape().to_vec(), tensor.as_bytes()).map_err(failed)?;
+        let kind = if tensor.dtype() == DType::F16 { Dtype::F16 } else { Dtype::F32 };
+        let view = TensorView::new(kind, tensor.shape().to_vec(), tensor.as_bytes()).map_err(failed)?;
         Ok((name.as_str(), view))
     });
     let views: BTreeMap<&str, TensorView> = views.collect::<Result<_, Error>>()?;

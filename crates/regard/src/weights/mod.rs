@@ -4,6 +4,7 @@
 //! [`load`](fn@load) puts them into a model; [`export`](fn@export) is the way back.
 
 mod address;
+mod embedded;
 mod export;
 mod fetch;
 mod files;
@@ -19,8 +20,9 @@ mod upstream;
 
 pub use crate::download::Progress;
 pub use address::Address;
+pub use embedded::{EMBEDDED, Embedded};
 pub(crate) use export::to_bytes;
-pub use export::{Export, export, write_tensors};
+pub use export::{Export, export, write_half, write_tensors};
 pub use fetch::{Fetcher, fetch};
 pub(crate) use files::from_bytes;
 pub use files::{Checkpoint, Format, read};

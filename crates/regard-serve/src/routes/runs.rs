@@ -1,0 +1,164 @@
+//! The folders of training runs, and their curves while they are written.
+
+use axum::extract::{Path as Named, State};
+use axum::response::Response;
+use regard::evaluate::{EpochRecord, History, StepRecord};
+use regard::train::read_history;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::json_response;
+use crate::app::App;
+use crate::refusal::Refusal;
+
+/// What a run writes as it goes.
+const METRICS: &str = "metrics.jsonl";
+
+/// How deep runs are looked for: those of a comparison are `COMPARISON/MODEL/seed0`.
+const DEPTH: usize = 3;
+
+/// The most runs that are listed.
+const MOST: usize = 1000;
+
+/// The most bytes of a run's records: a few million steps.
+const LONGEST: u64 = 1 << 29;
+
+/// The most points of a curve.
+const POINTS: usize = 400;
+
+#[derive(Serialize)]
+struct Run {
+    name: String,
+    /// Seconds since something was written.
+    age: u64,
+}
+
+#[derive(Serialize)]
+struct Curves {
+    name: String,
+    age: u64,
+    /// The text of its recipe.
+    recipe: String,
+    steps: Vec<Point>,
+    epochs: Vec<EpochRecord>,
+}
+
+/// Some steps together.
+#[derive(Debug, PartialEq, Serialize)]
+struct Point {
+    step: usize,
+    /// Their mean.
+    loss: f64,
+    rate: f64,
+}
+
+struct Found {
+    run: Run,
+    folder: PathBuf,
+}
+
+pub async fn list(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let runs: Vec<Run> = found(&app).await?.into_iter().map(|found| found.run).collect();
+    Ok(json_response(&serde_json::json!({ "runs": runs })))
+}
+
+/// A name is one of the list: nothing else of a request reaches the file system.
+pub async fn curves(State(app): State<Arc<App>>, Named(name): Named<String>) -> Result<Response, Refusal> {
+    let run = found(&app).await?.into_iter().find(|found| found.run.name == name);
+    let Found { run: Run { name, age }, folder } = run.ok_or_else(|| Refusal::Path(format!("/v1/runs/{name}")))?;
+    let read = move || {
+        let size = folder.join(METRICS).metadata().map_or(0, |file| file.len());
+        if size > LONGEST {
+            return Err(Refusal::Unfit(format!("the records of `{name}` are larger than {LONGEST} bytes")));
+        }
+        let unreadable = |_| Refusal::Unfit(format!("the records of `{name}` cannot be read"));
+        let History { steps, epochs } = read_history(&folder).map_err(unreadable)?;
+        let recipe = std::fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
+        Ok(Curves { name, age, recipe, steps: thinned(&steps), epochs })
+    };
+    let curves = tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Panicked)??;
+    Ok(json_response(&curves))
+}
+
+async fn found(app: &App) -> Result<Vec<Found>, Refusal> {
+    let Some(root) = app.settings.runs.clone() else { return Ok(Vec::new()) };
+    let look = move || {
+        let mut all = Vec::new();
+        collect(&root, "", DEPTH, &mut all);
+        all.sort_by(|a: &Found, b: &Found| a.run.age.cmp(&b.run.age).then_with(|| a.run.name.cmp(&b.run.name)));
+        all.truncate(MOST);
+        all
+    };
+    tokio::task::spawn_blocking(look).await.map_err(|_| Refusal::Panicked)
+}
+
+/// The runs below a folder; what cannot be read is none.
+fn collect(folder: &Path, name: &str, depth: usize, all: &mut Vec<Found>) {
+    if let Ok(metrics) = folder.join(METRICS).metadata() {
+        let age = metrics.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+        let name = if name.is_empty() { ".".to_string() } else { name.to_string() };
+        let run = Run { name, age: age.map_or(0, |age| age.as_secs()) };
+        all.push(Found { run, folder: folder.into() });
+        return;
+    }
+    if depth == 0 {
+        return;
+    }
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let own = entry.file_name().to_string_lossy().into_owned();
+        // a link may lead back to where it is; hidden folders are those of programs
+        let plain = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if plain && !own.starts_with('.') {
+            let name = if name.is_empty() { own } else { format!("{name}/{own}") };
+            collect(&entry.path(), &name, depth - 1, all);
+        }
+    }
+}
+
+/// Means of equally many steps each.
+fn thinned(steps: &[StepRecord]) -> Vec<Point> {
+    let together = steps.len().div_ceil(POINTS).max(1);
+    let point = |steps: &[StepRecord]| {
+        let last = &steps[steps.len() - 1];
+        let loss = steps.iter().map(|step| step.loss).sum::<f64>() / steps.len() as f64;
+        Point { step: last.step, loss, rate: last.rate }
+    };
+    steps.chunks(together).map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: usize, loss: f64) -> StepRecord {
+        StepRecord { step, epoch: 1, loss, rate: 0.5, gradient_norm: 1.0, pictures_per_second: 1.0 }
+    }
+
+    #[test]
+    fn a_long_run_has_the_means_of_its_steps_and_a_short_one_every_step() {
+        let steps: Vec<StepRecord> = (1..=2 * POINTS).map(|n| step(n, n as f64)).collect();
+        let points = thinned(&steps);
+        assert_eq!(points.len(), POINTS);
+        assert_eq!(points[1], Point { step: 4, loss: 3.5, rate: 0.5 });
+        assert_eq!(thinned(&steps[..7]).len(), 7);
+        assert!(thinned(&[]).is_empty());
+    }
+
+    #[test]
+    fn runs_are_found_below_comparisons_and_links_are_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["one", "fashion/vit-nano/seed0", ".hidden", "too/deep/to/see"] {
+            let folder = root.path().join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(METRICS), "").unwrap();
+        }
+        std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
+        let mut all = Vec::new();
+        collect(root.path(), "", DEPTH, &mut all);
+        let mut names: Vec<&str> = all.iter().map(|found| found.run.name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["fashion/vit-nano/seed0", "one"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Small classifiers that come with the library, trained here on the pictures that come with it (`fashion`).
+//!
+//! `examples/embed_classifiers.rs` makes their files of training runs.
+
+use burn::tensor::Device;
+use std::path::Path;
+
+use super::{fill, from_bytes};
+use crate::Error;
+use crate::data::{Part, Preprocess, dataset};
+use crate::models::{Model, ModelConfig};
+
+/// A classifier of ten kinds of clothes.
+#[derive(Clone, Copy, Debug)]
+pub struct Embedded {
+    pub name: &'static str,
+    model: &'static str,
+    preprocess: &'static str,
+    /// In half precision.
+    weights: &'static [u8],
+}
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        [$(Embedded {
+            name: concat!("fashion-", $name),
+            model: include_str!(concat!("../../assets/small/", $name, "/model.toml")),
+            preprocess: include_str!(concat!("../../assets/small/", $name, "/preprocess.toml")),
+            weights: include_bytes!(concat!("../../assets/small/", $name, "/best.safetensors")),
+        }),*]
+    };
+}
+
+/// One of each kind of attention, and one without.
+pub const EMBEDDED: [Embedded; 4] = embedded!["vit", "san", "sasa", "resnet"];
+
+impl Embedded {
+    /// # Errors
+    /// When the files were spoiled before they were built in.
+    pub fn load(&self, device: &Device) -> Result<(Model, ModelConfig, Preprocess), Error> {
+        let place = Path::new(self.name);
+        let config = ModelConfig::from_toml(self.model)?;
+        let preprocess = toml::from_str(self.preprocess).map_err(|error| Error::file(place, error.message()))?;
+        let model = fill(config.init(device)?, &from_bytes(self.weights, place)?)?;
+        Ok((model, config, preprocess))
+    }
+
+    /// What the classes are called.
+    ///
+    /// # Panics
+    /// Never: the pictures are built in.
+    #[must_use]
+    pub fn labels(&self) -> Vec<String> {
+        dataset::open("fashion", Part::Test).expect("it is embedded").classes().to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pass;
+    use crate::data::{Picture, prepare, to_channels};
+    use crate::device::cpu;
+    use burn::tensor::{Tensor, TensorData};
+
+    #[test]
+    fn each_names_most_of_the_first_hundred_test_pictures() {
+        let pictures = dataset::open("fashion", Part::Test).unwrap();
+        for one in EMBEDDED {
+            let (model, config, preprocess) = one.load(&cpu()).unwrap();
+            let fitted = |picture: Picture| to_channels(prepare(&picture, &preprocess, config.image()), 3).unwrap();
+            let pixels: Vec<f32> = (0..100).flat_map(|index| fitted(pictures.picture(index).unwrap())).collect();
+            let [rows, columns] = config.image();
+            let images = Tensor::from_data(TensorData::new(pixels, [100, 3, rows, columns]), &cpu());
+            let logits: Vec<f32> = model.forward(images, &mut Pass::silent()).into_data().iter::<f32>().collect();
+            let best = |row: &[f32]| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b]));
+            let right = logits.chunks(10).enumerate().filter(|(i, row)| best(row) == Some(pictures.label(*i))).count();
+            assert!(right >= 80, "{}: {right} of 100", one.name);
+            assert_eq!(one.labels().len(), config.classes());
+        }
+    }
+
+    #[test]
+    fn together_they_are_small() {
+        let bytes: usize = EMBEDDED.iter().map(|one| one.weights.len() + one.model.len()).sum();
+        assert!(bytes <= 3_000_000, "{bytes}");
+    }
+}
