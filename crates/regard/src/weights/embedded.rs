@@ -1,6 +1,6 @@
 //! Small classifiers that come with the library, trained here on the pictures that come with it (`fashion`).
 //!
-//! `examples/embed_classifiers.rs` makes their files of training runs.
+//! `docs/results.md` has the commands that trained them; `examples/embed_classifiers.rs` makes their files of the runs.
 
 use burn::tensor::Device;
 use std::path::Path;
