@@ -99,9 +99,11 @@ def all_agree(rows, setting):
         path = os.path.join(setting.folder, "check.safetensors")
         setting.ours.ask(f"check {path} {work}")
         lines = []
-        for peer, difference in differences(work, load_file(path), setting).items():
-            # what torch loses in f32 is told, not judged
-            fine = peer == SINGLE or difference < (PICTURES_CLOSE if work.startswith("pictures") else CLOSE)
+        found = differences(work, load_file(path), setting)
+        # networks of batch norms and kinks lose digits of their gradients in f32: torch's own loss of them is the measure
+        close = PICTURES_CLOSE if work.startswith("pictures") else max(CLOSE, 2 * found.get(SINGLE, 0))
+        for peer, difference in found.items():
+            fine = peer == SINGLE or difference < close
             agree &= fine
             lines.append(f"{peer} {difference:.1e}{'' if fine else ' TOO FAR'}")
         kind, preset, *_ = work.split()

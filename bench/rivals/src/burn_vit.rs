@@ -4,7 +4,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
-use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
@@ -113,6 +113,6 @@ pub fn training(size: Size, batch: usize) -> Run {
         let before = model.take().expect("there is always one");
         let loss = CrossEntropyLossConfig::new().init(&device).forward(before.forward(images.clone()), classes.clone());
         let gradients = GradientsParams::from_grads(loss.backward(), &before);
-        model = Some(optimiser.step(1e-4.into(), before, gradients));
+        model = Some(optimiser.step(1e-4, before, gradients));
     })
 }
