@@ -1,11 +1,11 @@
 //! Scaled dot-product attention without its score matrix.
 //!
-//! A task takes one head and a block of queries: scores of the block, softmax, values. The backward pass
-//! recomputes the scores from the saved logarithms of the sums. Memory is linear in the number of tokens.
+//! A task takes one head and a block of queries, and goes through the keys in blocks: scores, softmax, values, joined by the
+//! logarithms of their sums. The backward pass recomputes the scores from the saved logarithms. Memory is linear in the tokens.
 
 use rayon::prelude::*;
+use std::ops::Range;
 
-use crate::elementwise::add_all;
 use crate::math::exp;
 use crate::product::{Matrix, Size, multiply, transpose};
 use crate::simd::{Vector, kernel};
@@ -13,6 +13,10 @@ use crate::softmax::largest;
 
 /// Queries of one task: a multiple of the rows that the product keeps in registers.
 pub(crate) const BLOCK: usize = 48;
+/// Keys that they meet at a time, at most: their scores, these keys and values stay in a second-level cache.
+const KEYS: usize = 240;
+/// Spans of keys that the backward pass of a head has when heads are few.
+const SPANS: usize = 4;
 
 /// What to attend: `query [B, A, N, K]`, `key [B, A, M, K]`, `value [B, A, M, V]`.
 #[derive(Clone, Debug)]
@@ -36,22 +40,44 @@ impl Attention {
     /// The output `[B, A, N, V]` and the logarithm of each query's sum `[B, A, N]`.
     pub fn forward(&self, query: &[f32], key: &[f32], value: &[f32], bias: &[f32]) -> (Vec<f32>, Vec<f32>) {
         self.check(query, key, value, bias);
-        let (n, m, v) = (self.queries, self.keys, self.value_width);
+        let (n, k, v) = (self.queries, self.width, self.value_width);
+        let keys = self.key_blocks();
         let mut out = vec![0.0; self.batch * self.heads * n * v];
         let mut sums = vec![0.0; self.batch * self.heads * n];
         out.par_chunks_mut(n * v).zip(sums.par_chunks_mut(n)).enumerate().for_each(|(head, (out, sums))| {
             let [query, key, value] = self.of_head(head, query, key, value);
-            let across = transpose(key, self.width, m);
+            let across: Vec<Vec<f32>> = keys.iter().map(|keys| turned(key, keys, k)).collect();
             let blocks = out.par_chunks_mut(BLOCK * v).zip(sums.par_chunks_mut(BLOCK));
             blocks.enumerate().for_each(|(block, (out, sums))| {
                 let (start, rows) = (block * BLOCK, sums.len());
-                let mut scores = vec![0.0; rows * m];
-                self.scores(&query[start * self.width..], &across, rows, &mut scores);
-                for (row, scores) in scores.chunks_exact_mut(m).enumerate() {
-                    sums[row] = weigh(scores, &self.row(head, start + row, bias));
+                let mut scores = vec![0.0; rows * keys[0].len()];
+                let mut part = vec![0.0; if keys.len() > 1 { rows * v } else { 0 }];
+                for (index, (keys, across)) in keys.iter().zip(&across).enumerate() {
+                    if index > 0 && self.is_hidden(start + rows - 1, keys) {
+                        break;
+                    }
+                    let count = keys.len();
+                    let scores = &mut scores[..rows * count];
+                    self.scores(&query[start * k..], across, rows, scores);
+                    let mut own = [0.0; BLOCK];
+                    for (row, scores) in scores.chunks_exact_mut(count).enumerate() {
+                        own[row] = weigh(scores, &self.row(head, start + row, bias).within(keys));
+                    }
+                    let size = Size { m: rows, inner: count, n: v };
+                    let weights = Matrix::rows(scores, count);
+                    if index == 0 {
+                        sums.copy_from_slice(&own[..rows]);
+                        multiply(size, weights, (&value[keys.start * v..], v), (&mut *out, v), false);
+                        continue;
+                    }
+                    multiply(size, weights, (&value[keys.start * v..], v), (&mut part, v), false);
+                    for (row, sum) in sums.iter_mut().enumerate() {
+                        let [old, new] = joined(sum, own[row]);
+                        let of_row = row * v..(row + 1) * v;
+                        let pairs = out[of_row.clone()].iter_mut().zip(&part[of_row]);
+                        pairs.for_each(|(out, part)| *out = *out * old + part * new);
+                    }
                 }
-                let size = Size { m: rows, inner: m, n: v };
-                multiply(size, Matrix::rows(&scores, m), (value, v), (out, v), false);
             });
         });
         (out, sums)
@@ -62,20 +88,24 @@ impl Attention {
         let [query, key, value, bias] = inputs;
         self.check(query, key, value, bias);
         let heads = self.batch * self.heads;
+        let keys = self.key_blocks();
+        let spans: Vec<&[Range<usize>]> = keys.chunks(keys.len().div_ceil(self.spans())).collect();
         // heads that share a bias add to the same gradient, so one task takes all of them in order
         let slots = self.bias.map_or(heads, |[batches, heads]| batches * heads);
         let mut members = vec![Vec::new(); slots];
         for head in 0..heads {
             members[if self.bias.is_some() { self.bias_slot(head) } else { head }].push(head);
         }
-        let parts: Vec<(Vec<HeadGrads>, Vec<f32>)> = members
+        let kept = [out, sums, grad];
+        let parts: Vec<(Vec<Vec<HeadGrads>>, Vec<f32>)> = members
             .par_iter()
             .map(|members| {
                 let mut bias_grad = vec![0.0; if self.bias.is_some() { self.queries * self.keys } else { 0 }];
-                let grads = members
-                    .iter()
-                    .map(|&head| self.backward_head(head, [query, key, value, bias], [out, sums, grad], &mut bias_grad))
-                    .collect();
+                let mut of_head = |head: usize| match spans[..] {
+                    [all] => vec![self.backward_span(head, all, inputs, kept, &mut bias_grad)],
+                    _ => spans.par_iter().map(|span| self.backward_span(head, span, inputs, kept, &mut [])).collect(),
+                };
+                let grads = members.iter().map(|&head| of_head(head)).collect();
                 (grads, bias_grad)
             })
             .collect();
@@ -83,9 +113,15 @@ impl Attention {
         let mut grads = [vec![0.0; query.len()], vec![0.0; key.len()], vec![0.0; value.len()]];
         let mut bias_grad = Vec::with_capacity(bias.len());
         for (members, (heads, part)) in members.iter().zip(parts) {
-            for (&head, part) in members.iter().zip(heads) {
-                for (whole, part) in grads.iter_mut().zip(part) {
-                    whole[head * part.len()..][..part.len()].copy_from_slice(&part);
+            for (&head, spans) in members.iter().zip(heads) {
+                let mut places = [self.keys * self.width, self.keys * self.value_width].map(|size| head * size);
+                for [query_part, key_part, value_part] in spans {
+                    let whole = &mut grads[0][head * query_part.len()..][..query_part.len()];
+                    whole.iter_mut().zip(query_part).for_each(|(whole, part)| *whole += part);
+                    for ((whole, place), part) in grads[1..].iter_mut().zip(&mut places).zip([key_part, value_part]) {
+                        whole[*place..][..part.len()].copy_from_slice(&part);
+                        *place += part.len();
+                    }
                 }
             }
             bias_grad.extend(part);
@@ -94,53 +130,99 @@ impl Attention {
         [query_grad, key_grad, value_grad, bias_grad]
     }
 
-    fn backward_head(&self, head: usize, inputs: [&[f32]; 4], kept: [&[f32]; 3], bias_grad: &mut [f32]) -> HeadGrads {
+    /// Gradients of a head by way of some blocks of keys: of all queries, and of these keys and values.
+    fn backward_span(
+        &self,
+        head: usize,
+        blocks: &[Range<usize>],
+        inputs: [&[f32]; 4],
+        kept: [&[f32]; 3],
+        bias_grad: &mut [f32],
+    ) -> HeadGrads {
         let (n, m, k, v) = (self.queries, self.keys, self.width, self.value_width);
         let [query, key, value] = self.of_head(head, inputs[0], inputs[1], inputs[2]);
         let [out, sums, grad] = [&kept[0][head * n * v..], &kept[1][head * n..], &kept[2][head * n * v..]];
-        let (keys_across, values_across) = (transpose(key, k, m), transpose(value, v, m));
-        let mut grads = [vec![0.0; n * k], vec![0.0; m * k], vec![0.0; m * v]];
-        let (mut weights, mut slopes) = (vec![0.0; BLOCK.min(n) * m], vec![0.0; BLOCK.min(n) * m]);
+        let first = blocks[0].start;
+        let count = blocks[blocks.len() - 1].end - first;
+        let across = blocks.iter().map(|keys| [turned(key, keys, k), turned(value, keys, v)]).collect::<Vec<_>>();
+        let [mut query_grads, mut key_grads, mut value_grads] =
+            [n * k, count * k, count * v].map(|size| vec![0.0; size]);
+        let widest = BLOCK.min(n) * blocks[0].len();
+        let (mut weights, mut slopes) = (vec![0.0; widest], vec![0.0; widest]);
         for start in (0..n).step_by(BLOCK) {
             let rows = BLOCK.min(n - start);
-            let (weights, slopes) = (&mut weights[..rows * m], &mut slopes[..rows * m]);
             let (out, grad) = (&out[start * v..][..rows * v], &grad[start * v..][..rows * v]);
-            self.scores(&query[start * k..], &keys_across, rows, weights);
-            multiply(Size { m: rows, inner: v, n: m }, Matrix::rows(grad, v), (&values_across, m), (slopes, m), false);
-            for row in 0..rows {
-                let range = row * m..(row + 1) * m;
-                let dot: f32 = out[row * v..][..v].iter().zip(&grad[row * v..]).map(|(o, g)| o * g).sum();
-                let at = self.row(head, start + row, inputs[3]);
-                slope(&mut weights[range.clone()], &mut slopes[range], &at, sums[start + row], dot);
+            let query = &query[start * k..][..rows * k];
+            let query_grad = &mut query_grads[start * k..][..rows * k];
+            let dots: Vec<f32> = out
+                .chunks_exact(v)
+                .zip(grad.chunks_exact(v))
+                .map(|(out, grad)| out.iter().zip(grad).map(|(o, g)| o * g).sum())
+                .collect();
+            for (keys, [keys_across, values_across]) in blocks.iter().zip(&across) {
+                if self.is_hidden(start + rows - 1, keys) {
+                    break;
+                }
+                let count = keys.len();
+                let (weights, slopes) = (&mut weights[..rows * count], &mut slopes[..rows * count]);
+                self.scores(query, keys_across, rows, weights);
+                let size = Size { m: rows, inner: v, n: count };
+                multiply(size, Matrix::rows(grad, v), (values_across, count), (&mut *slopes, count), false);
+                for (row, dot) in dots.iter().enumerate() {
+                    let range = row * count..(row + 1) * count;
+                    let at = self.row(head, start + row, inputs[3]).within(keys);
+                    slope(&mut weights[range.clone()], &mut slopes[range], &at, sums[start + row], *dot);
+                }
+                if !bias_grad.is_empty() {
+                    for (row, slopes) in slopes.chunks_exact(count).enumerate() {
+                        let own = &mut bias_grad[(start + row) * m + keys.start..][..count];
+                        own.iter_mut().zip(slopes).for_each(|(own, slope)| *own += slope);
+                    }
+                }
+                let (place, by_key) = (keys.start - first, |n: usize| Size { m: count, inner: rows, n });
+                let value_grad = (&mut value_grads[place * v..], v);
+                multiply(by_key(v), Matrix::transposed(weights, count), (grad, v), value_grad, true);
+                slopes.iter_mut().for_each(|slope| *slope *= self.scale);
+                let key_grad = (&mut key_grads[place * k..], k);
+                multiply(by_key(k), Matrix::transposed(slopes, count), (query, k), key_grad, true);
+                let size = Size { m: rows, inner: count, n: k };
+                let keys = (&key[keys.start * k..], k);
+                multiply(size, Matrix::rows(slopes, count), keys, (&mut *query_grad, k), true);
             }
-            if let Some(bias_grad) = bias_grad.get_mut(start * m..(start + rows) * m) {
-                add_all(bias_grad, [slopes.to_vec()]);
-            }
-            multiply(
-                Size { m, inner: rows, n: v },
-                Matrix::transposed(weights, m),
-                (grad, v),
-                (&mut grads[2], v),
-                true,
-            );
-            slopes.iter_mut().for_each(|slope| *slope *= self.scale);
-            let block = &query[start * k..][..rows * k];
-            multiply(
-                Size { m, inner: rows, n: k },
-                Matrix::transposed(slopes, m),
-                (block, k),
-                (&mut grads[1], k),
-                true,
-            );
-            let query_grad = &mut grads[0][start * k..][..rows * k];
-            multiply(Size { m: rows, inner: m, n: k }, Matrix::rows(slopes, m), (key, k), (query_grad, k), false);
         }
-        grads
+        [query_grads, key_grads, value_grads]
     }
 
+    /// `across` has the keys as columns.
     fn scores(&self, query: &[f32], across: &[f32], rows: usize, scores: &mut [f32]) {
-        let (m, k) = (self.keys, self.width);
-        multiply(Size { m: rows, inner: k, n: m }, Matrix::rows(query, k), (across, m), (scores, m), false);
+        let (count, k) = (across.len() / self.width, self.width);
+        multiply(Size { m: rows, inner: k, n: count }, Matrix::rows(query, k), (across, count), (scores, count), false);
+    }
+
+    /// Keys that are met together, in blocks of about the same size.
+    fn key_blocks(&self) -> Vec<Range<usize>> {
+        let m = self.keys;
+        // an odd number of cache lines: rows of a block then do not meet in the same lines of a cache
+        let even = m.div_ceil(m.div_ceil(KEYS).max(1)).next_multiple_of(16) | 16;
+        let size = if m <= KEYS { m.max(1) } else { even };
+        (0..m.max(1)).step_by(size).map(|start| start..(start + size).min(m)).collect()
+    }
+
+    /// Into how many spans of keys the backward pass of a head is cut: few heads leave threads without work.
+    fn spans(&self) -> usize {
+        // a bias has one gradient for all keys
+        if self.bias.is_some() || self.batch * self.heads >= SPANS { 1 } else { SPANS }
+    }
+
+    /// Whether no query up to this one sees any of the keys.
+    fn is_hidden(&self, query: usize, keys: &Range<usize>) -> bool {
+        self.seen(query) <= keys.start
+    }
+
+    /// How many keys a query may see.
+    fn seen(&self, query: usize) -> usize {
+        let m = self.keys;
+        if self.causal { (query + 1 + m).saturating_sub(self.queries).min(m) } else { m }
     }
 
     fn of_head<'a>(&self, head: usize, query: &'a [f32], key: &'a [f32], value: &'a [f32]) -> [&'a [f32]; 3] {
@@ -158,8 +240,7 @@ impl Attention {
     }
 
     fn row<'a>(&'a self, head: usize, query: usize, bias: &'a [f32]) -> Row<'a> {
-        let m = self.keys;
-        let seen = if self.causal { (query + 1 + m).saturating_sub(self.queries).min(m) } else { m };
+        let (m, seen) = (self.keys, self.seen(query));
         let visible = if self.visible.is_empty() { &[] } else { &self.visible[head / self.heads * m..][..m] };
         let bias = match self.bias {
             Some(_) => &bias[(self.bias_slot(head) * self.queries + query) * m..][..m],
@@ -191,6 +272,36 @@ pub(crate) struct Row<'a> {
     pub visible: &'a [f32],
     pub bias: &'a [f32],
     pub scale: f32,
+}
+
+/// Some rows `[M, width]` as columns.
+fn turned(x: &[f32], rows: &Range<usize>, width: usize) -> Vec<f32> {
+    transpose(&x[rows.start * width..rows.end * width], width, rows.len())
+}
+
+/// The logarithm of a sum takes another one in; the shares of both. Infinite is the sum of nothing.
+fn joined(sum: &mut f32, other: f32) -> [f32; 2] {
+    if other == f32::INFINITY {
+        return [1.0, 0.0];
+    }
+    if *sum == f32::INFINITY {
+        *sum = other;
+        return [0.0, 1.0];
+    }
+    let largest = sum.max(other);
+    let whole = largest + ((*sum - largest).exp() + (other - largest).exp()).ln();
+    let shares = [(*sum - whole).exp(), (other - whole).exp()];
+    *sum = whole;
+    shares
+}
+
+impl<'a> Row<'a> {
+    /// The part about some of the keys.
+    fn within(&self, keys: &Range<usize>) -> Row<'a> {
+        let part = |all: &'a [f32]| if all.is_empty() { all } else { &all[keys.clone()] };
+        let seen = self.seen.saturating_sub(keys.start).min(keys.len());
+        Row { seen, visible: part(self.visible), bias: part(self.bias), scale: self.scale }
+    }
 }
 
 impl Row<'_> {
@@ -329,6 +440,32 @@ mod tests {
     }
 
     #[test]
+    fn keys_in_several_blocks_equal_their_definition() {
+        let small = |queries, keys| Attention { batch: 1, heads: 1, width: 2, value_width: 1, ..case(queries, keys) };
+        let visible: Vec<f32> = (0..500).map(|key| f32::from(u8::from(key > 250 && key % 7 != 0))).collect();
+        for case in [
+            small(3, KEYS + 1),
+            small(60, 2 * KEYS + 20),
+            Attention { causal: true, ..small(50, 500) },
+            Attention { causal: true, ..small(500, 490) },
+            Attention { visible, ..small(4, 500) },
+            Attention { bias: Some([1, 1]), ..small(3, 500) },
+        ] {
+            assert_equals_its_definition(&case);
+        }
+    }
+
+    #[test]
+    fn every_key_is_in_one_block_and_few_are_in_one_alone() {
+        for keys in [1, 197, KEYS, KEYS + 1, 256, 500, 1024, 4096, 8192] {
+            let blocks = case(1, keys).key_blocks();
+            assert_eq!((blocks[0].start, blocks[blocks.len() - 1].end), (0, keys));
+            assert!(blocks.windows(2).all(|pair| pair[0].end == pair[1].start && pair[1].len() <= pair[0].len()));
+            assert!(blocks[0].len() <= KEYS + 16 && (keys > KEYS || blocks.len() == 1), "{keys}: {blocks:?}");
+        }
+    }
+
+    #[test]
     fn a_query_without_any_key_gets_zeros_and_no_gradient() {
         let case = Attention { visible: vec![0.0; 6], ..case(4, 3) };
         let (q, k, v) = (noise(80, 1), noise(60, 2), noise(36, 3));
@@ -345,6 +482,13 @@ mod tests {
         assert_same_on_threads(|| {
             let (out, sums) = case.forward(&q, &k, &v, &b);
             let grads = case.backward([&q, &k, &v, &b], &out, &sums, &out);
+            [vec![out, sums], grads.to_vec()].concat()
+        });
+        let long = Attention { heads: 1, batch: 1, ..self::case(130, 900) };
+        let (q, k, v) = (noise(130 * 5, 1), noise(900 * 5, 2), noise(900 * 3, 3));
+        assert_same_on_threads(|| {
+            let (out, sums) = long.forward(&q, &k, &v, &[]);
+            let grads = long.backward([&q, &k, &v, &[]], &out, &sums, &out);
             [vec![out, sums], grads.to_vec()].concat()
         });
     }
