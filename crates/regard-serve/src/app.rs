@@ -2,7 +2,6 @@
 
 use axum::Router;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,12 +56,8 @@ pub struct App {
     pub settings: Settings,
     pub tell: Tell,
     pub meters: Meters,
-    slots: BTreeMap<String, Arc<Slot>>,
-    /// Names in the order in which they were given.
-    order: Vec<String>,
-    /// The model for requests that name none, by kind: the first that was given.
-    first_pictures: Option<String>,
-    first_sentences: Option<String>,
+    /// In the order in which they were given: the first of a kind answers requests that name none.
+    slots: Vec<Arc<Slot>>,
     budget: Budget,
     pool: Arc<ThreadPool>,
     /// Who is next to decode; as many as there are threads do so at a time, which bounds the pixels in memory.
@@ -110,30 +105,24 @@ impl Server {
         let pool = Arc::new(pool.map_err(|error| system(&error))?);
         let meters = Meters::new();
         let rules = Rules { batch: settings.batch, wait: settings.wait, queue: settings.queue };
-        let first = |pictures: bool| {
-            let of_kind = |entry: &&Entry| matches!(entry.service, Service::Pictures(_)) == pictures;
-            entries.iter().find(of_kind).map(|entry| entry.name.clone())
-        };
-        let (first_pictures, first_sentences) = (first(true), first(false));
-        let order = entries.iter().map(|entry| entry.name.clone()).collect();
-        let mut slots = BTreeMap::new();
+        let mut slots: Vec<Arc<Slot>> = Vec::new();
         for Entry { name, service, reload } in entries {
             if !is_name(&name) {
                 return Err(Error::Name(name));
+            }
+            if slots.iter().any(|slot| slot.name == name) {
+                return Err(Error::Twice(name));
             }
             let watch = meters.watch(&name, Arc::clone(&tell));
             let tools = Tools { rules, pool: Arc::clone(&pool), watch };
             let kind = Kind::start(&name, service, tools).map_err(|error| system(&error))?;
             meters.loaded(&name);
-            let slot = Slot { name: name.clone(), kind, reload, reloading: Mutex::default() };
-            if slots.insert(name.clone(), Arc::new(slot)).is_some() {
-                return Err(Error::Twice(name));
-            }
+            slots.push(Arc::new(Slot { name, kind, reload, reloading: Mutex::default() }));
         }
         // a batch goes behind those who are next: with fewer of them than it takes, it would never be full
         let turns = Arc::new(Semaphore::new(pool.current_num_threads().max(settings.batch)));
         let budget = Budget::new(settings.bodies.max(settings.body));
-        let app = App { settings, tell, meters, slots, order, first_pictures, first_sentences, budget, pool, turns };
+        let app = App { settings, tell, meters, slots, budget, pool, turns };
         Ok(Self { app: Arc::new(app) })
     }
 
@@ -144,7 +133,7 @@ impl Server {
 
     /// Loads every model again; one that fails stays as it is, and both are told.
     pub async fn reload(&self) {
-        for slot in self.app.slots.values() {
+        for slot in self.app.slots() {
             // it was told
             let _ = self.app.reload(slot).await;
         }
@@ -168,18 +157,19 @@ fn is_name(name: &str) -> bool {
 impl App {
     /// Names of all models.
     pub fn known(&self) -> String {
-        self.slots.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        self.slots().map(|slot| slot.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// All models in the order in which they were given.
     pub fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
-        self.order.iter().filter_map(|name| self.slots.get(name))
+        self.slots.iter()
     }
 
     /// # Errors
     /// When there is no model of that name.
     pub fn slot(&self, name: &str) -> Result<&Arc<Slot>, Refusal> {
-        self.slots.get(name).ok_or_else(|| Refusal::Model { name: name.into(), known: self.known() })
+        let found = self.slots().find(|slot| slot.name == name);
+        found.ok_or_else(|| Refusal::Model { name: name.into(), known: self.known() })
     }
 
     /// A classifier by its name, or the first.
@@ -188,7 +178,8 @@ impl App {
     /// When there is none, or the name is that of a translator.
     pub fn pictures(&self, name: Option<&str>) -> Result<(&str, &Pictures), Refusal> {
         let none = || Refusal::Unfit("no classifier of pictures is served here".into());
-        let slot = self.slot(name.or(self.first_pictures.as_deref()).ok_or_else(none)?)?;
+        let first = || self.slots().find(|slot| matches!(slot.kind, Kind::Pictures(_))).ok_or_else(none);
+        let slot = name.map_or_else(first, |name| self.slot(name))?;
         match &slot.kind {
             Kind::Pictures(held) => Ok((&slot.name, held)),
             Kind::Sentences(_) => Err(Refusal::Unfit(format!("`{}` translates sentences", slot.name))),
@@ -201,7 +192,8 @@ impl App {
     /// When there is none, or the name is that of a classifier.
     pub fn sentences(&self, name: Option<&str>) -> Result<(&str, &Sentences), Refusal> {
         let none = || Refusal::Unfit("no translator is served here".into());
-        let slot = self.slot(name.or(self.first_sentences.as_deref()).ok_or_else(none)?)?;
+        let first = || self.slots().find(|slot| matches!(slot.kind, Kind::Sentences(_))).ok_or_else(none);
+        let slot = name.map_or_else(first, |name| self.slot(name))?;
         match &slot.kind {
             Kind::Sentences(held) => Ok((&slot.name, held)),
             Kind::Pictures(_) => Err(Refusal::Unfit(format!("`{}` classifies pictures", slot.name))),

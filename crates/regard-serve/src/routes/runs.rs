@@ -146,6 +146,7 @@ mod tests {
         assert!(thinned(&[]).is_empty());
     }
 
+    #[cfg(unix)]
     #[test]
     fn runs_are_found_below_comparisons_and_links_are_not_followed() {
         let root = tempfile::tempdir().unwrap();
