@@ -39,6 +39,7 @@ mod product;
 pub mod residual;
 pub mod simd;
 pub mod softmax;
+mod team;
 mod tile;
 pub mod transformer;
 pub mod window;

@@ -341,9 +341,9 @@ impl Layer {
             })
             .collect();
         let (chunk, chunk_len) = (out.chunk, out.chunk_len());
-        // a task takes a chunk of outputs; when these are few, some of its pixels
-        let few = self.weights.len() < 2 * rayon::current_num_threads();
-        let task = if few { within.rows(rows.len()) } else { rows.len() };
+        // a task takes a chunk of outputs; when these are few, some of its pixels: a thread that is slow takes fewer tasks
+        let few = self.weights.len() < 4 * rayon::current_num_threads();
+        let task = if few { within.rows(rows.len(), 3) } else { rows.len() };
         let tasks = out.numbers().chunks_exact_mut(chunk_len).enumerate().flat_map(|(index, out)| {
             out.chunks_mut(task * chunk).enumerate().map(move |(piece, out)| (index, piece * task, out))
         });

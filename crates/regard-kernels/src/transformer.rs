@@ -250,7 +250,7 @@ impl Transformer {
             x[..self.prefix.len()].copy_from_slice(&self.prefix);
             let patches = &mut x[self.prefix.len()..];
             patches.copy_from_slice(&self.positions);
-            let task = within.rows(self.corners.len());
+            let task = within.rows(self.corners.len(), 1);
             within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
                 let range = (index * task, index * task + out.len() / d);
                 let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
@@ -281,7 +281,7 @@ impl Transformer {
     ) {
         let (d, width) = (self.dim, self.dim / self.heads);
         let inner = before.or(after).map_or(0, |block| block.fc1.outputs);
-        let task = within.rows(x.len() / d);
+        let task = within.rows(x.len() / d, 1);
         // what the heads saw lies head by head
         let starts = Offsets::strided(tokens, width);
         let places: Offsets = (0..d).map(|i| i / width * tokens * width + i % width).collect();

@@ -4,21 +4,24 @@ use rayon::prelude::*;
 use std::cell::Cell;
 
 use crate::gathered::rows_in_registers;
+use crate::team::Team;
 
 /// Whether the parts of one picture run on several threads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Within {
+#[derive(Clone, Copy)]
+pub(crate) enum Within<'a> {
     OneThread,
-    Threads,
+    Threads(&'a Team),
 }
 
-impl Within {
-    /// Rows of a task: all of them, or a share for each thread.
-    pub fn rows(self, rows: usize) -> usize {
+impl Within<'_> {
+    /// Rows of a task: all of them, or as many shares as asked for each thread.
+    pub fn rows(self, rows: usize, shares: usize) -> usize {
         match self {
             Self::OneThread => rows.max(1),
             // whole registers of rows, so that no share has an odd rest
-            Self::Threads => rows.div_ceil(rayon::current_num_threads()).next_multiple_of(rows_in_registers()),
+            Self::Threads(_) => {
+                rows.div_ceil(shares * rayon::current_num_threads()).next_multiple_of(rows_in_registers())
+            }
         }
     }
 
@@ -26,7 +29,7 @@ impl Within {
     pub fn each<T: Send>(self, tasks: impl Iterator<Item = T>, run: impl Fn(T) + Send + Sync) {
         match self {
             Self::OneThread => tasks.for_each(run),
-            Self::Threads => tasks.collect::<Vec<T>>().into_par_iter().for_each(run),
+            Self::Threads(team) => team.each(tasks, run),
         }
     }
 }
@@ -43,7 +46,7 @@ pub(crate) fn answered(
     let mut answers = vec![0.0; pictures * answer];
     if pictures < threads {
         let pairs = images.chunks(together * image).zip(answers.chunks_mut(together * answer));
-        pairs.for_each(|(images, answers)| run(images, answers, Within::Threads));
+        Team::gather(|team| pairs.for_each(|(images, answers)| run(images, answers, Within::Threads(team))));
     } else {
         let group = pictures.div_ceil(threads).min(together);
         let pairs = images.par_chunks(group * image).zip(answers.par_chunks_mut(group * answer));
