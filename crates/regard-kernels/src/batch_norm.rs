@@ -28,64 +28,96 @@ pub fn moments(x: &[f32], channels: usize, places: usize) -> Moments {
     Moments { mean, variance, count }
 }
 
-/// `weight * (x - mean) / sqrt(variance + epsilon) + bias`
-pub fn batch_norm(x: &[f32], weight: &[f32], bias: &[f32], moments: &Moments, epsilon: f32, places: usize) -> Vec<f32> {
-    let channels = weight.len();
-    check(x, channels, places);
-    assert!(bias.len() == channels && moments.mean.len() == channels, "parameters and moments differ in length");
-    let scale: Vec<f32> =
-        weight.iter().zip(inverses(moments, epsilon)).map(|(weight, inverse)| weight * inverse).collect();
-    let task = rows_per_task(places);
-    filled(x.len(), task * places, |index, out| {
-        normalise_planes(piece(x, index, task * places), index * task, places, &moments.mean, &scale, bias, out);
-    })
+/// What follows a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    Nothing,
+    Relu,
 }
 
-/// Gradients of the input, the weight and the bias; those of the batch's own moments are in the input's.
-pub fn batch_norm_backward(
-    x: &[f32],
-    weight: &[f32],
-    moments: &Moments,
-    statistics: Statistics,
-    epsilon: f32,
-    places: usize,
-    grad: &[f32],
-) -> [Vec<f32>; 3] {
-    let channels = weight.len();
-    check(x, channels, places);
-    assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
-    let task = rows_per_task(places);
-    let sums = plane_sums(x, channels, places, |first, x, sums| {
-        gradients_of_planes(x, &grad[first * places..][..x.len()], first, places, &moments.mean, sums);
-    });
-    let inverse: Vec<f32> = inverses(moments, epsilon).collect();
-    let over_the_batch = |which: usize, channel: usize| {
-        sums.iter().skip(channel).step_by(channels).map(|sums| f64::from(sums[which])).sum::<f64>()
-    };
-    let bias_grad: Vec<f64> = (0..channels).map(|channel| over_the_batch(0, channel)).collect();
-    let weight_grad: Vec<f64> =
-        (0..channels).map(|channel| over_the_batch(1, channel) * f64::from(inverse[channel])).collect();
+/// How a norm is applied.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchNorm {
+    /// Values of a channel in one sample.
+    pub places: usize,
+    pub epsilon: f32,
+    pub after: After,
+}
 
-    let count = (x.len() / channels) as f64;
-    // the gradient is `slope * grad + pull * (x - mean) + offset`
-    let line: Vec<[f32; 3]> = (0..channels)
-        .map(|channel| {
-            let slope = f64::from(weight[channel]) * f64::from(inverse[channel]);
-            match statistics {
-                Statistics::Given => [slope as f32, 0.0, 0.0],
-                Statistics::Batch => {
-                    let pull = -slope * f64::from(inverse[channel]) * weight_grad[channel] / count;
-                    [slope as f32, pull as f32, (-slope * bias_grad[channel] / count) as f32]
-                }
-            }
+/// What each channel is normalised by: `scale * (x - mean) + bias`.
+struct Lines<'a> {
+    mean: &'a [f32],
+    scale: Vec<f32>,
+    bias: &'a [f32],
+    after: After,
+}
+
+impl BatchNorm {
+    fn lines<'a>(&self, weight: &[f32], bias: &'a [f32], moments: &'a Moments) -> Lines<'a> {
+        let same = bias.len() == weight.len() && moments.mean.len() == weight.len();
+        assert!(same, "parameters and moments differ in length");
+        let inverses = inverses(moments, self.epsilon);
+        let scale = weight.iter().zip(inverses).map(|(weight, inverse)| weight * inverse).collect();
+        Lines { mean: &moments.mean, scale, bias, after: self.after }
+    }
+
+    /// `weight * (x - mean) / sqrt(variance + epsilon) + bias`, and what follows.
+    pub fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32], moments: &Moments) -> Vec<f32> {
+        let places = self.places;
+        check(x, weight.len(), places);
+        let lines = self.lines(weight, bias, moments);
+        let task = rows_per_task(places);
+        filled(x.len(), task * places, |index, out| {
+            normalise_planes(piece(x, index, task * places), index * task, places, &lines, out);
         })
-        .collect();
-    let input_grad = filled(x.len(), task * places, |index, out| {
-        let [x, grad] = [x, grad].map(|x| piece(x, index, task * places));
-        combine_planes(x, grad, index * task, places, &moments.mean, &line, out);
-    });
-    let narrow = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();
-    [input_grad, narrow(weight_grad), narrow(bias_grad)]
+    }
+
+    /// Gradients of the input, the weight and the bias; those of the batch's own moments are in the input's.
+    pub fn backward(
+        &self,
+        [x, weight, bias]: [&[f32]; 3],
+        moments: &Moments,
+        statistics: Statistics,
+        grad: &[f32],
+    ) -> [Vec<f32>; 3] {
+        let (places, epsilon) = (self.places, self.epsilon);
+        let channels = weight.len();
+        check(x, channels, places);
+        assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
+        let lines = self.lines(weight, bias, moments);
+        let task = rows_per_task(places);
+        let sums = plane_sums(x, channels, places, |first, x, sums| {
+            gradients_of_planes(x, &grad[first * places..][..x.len()], first, places, &lines, sums);
+        });
+        let inverse: Vec<f32> = inverses(moments, epsilon).collect();
+        let over_the_batch = |which: usize, channel: usize| {
+            sums.iter().skip(channel).step_by(channels).map(|sums| f64::from(sums[which])).sum::<f64>()
+        };
+        let bias_grad: Vec<f64> = (0..channels).map(|channel| over_the_batch(0, channel)).collect();
+        let weight_grad: Vec<f64> =
+            (0..channels).map(|channel| over_the_batch(1, channel) * f64::from(inverse[channel])).collect();
+
+        let count = (x.len() / channels) as f64;
+        // the gradient is `slope * grad + pull * (x - mean) + offset`
+        let line: Vec<[f32; 3]> = (0..channels)
+            .map(|channel| {
+                let slope = f64::from(weight[channel]) * f64::from(inverse[channel]);
+                match statistics {
+                    Statistics::Given => [slope as f32, 0.0, 0.0],
+                    Statistics::Batch => {
+                        let pull = -slope * f64::from(inverse[channel]) * weight_grad[channel] / count;
+                        [slope as f32, pull as f32, (-slope * bias_grad[channel] / count) as f32]
+                    }
+                }
+            })
+            .collect();
+        let input_grad = filled(x.len(), task * places, |index, out| {
+            let [x, grad] = [x, grad].map(|x| piece(x, index, task * places));
+            combine_planes(x, grad, index * task, places, (&lines, &line), out);
+        });
+        let narrow = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();
+        [input_grad, narrow(weight_grad), narrow(bias_grad)]
+    }
 }
 
 /// Three sums of every plane; `of` gets the number of its first plane, some planes and the place of their sums.
@@ -144,27 +176,36 @@ fn moments_of_planes_body<V: Vector>(x: &[f32], places: usize, sums: &mut [[f32;
     }
 }
 
-kernel!(fn normalise_planes(x: &[f32], first: usize, places: usize, mean: &[f32], scale: &[f32], bias: &[f32], out: &mut [f32]) = normalise_planes_body);
+kernel!(fn normalise_planes(x: &[f32], first: usize, places: usize, lines: &Lines, out: &mut [f32]) = normalise_planes_body);
 #[inline(always)]
-fn normalise_planes_body<V: Vector>(
-    x: &[f32],
-    first: usize,
-    places: usize,
-    mean: &[f32],
-    scale: &[f32],
-    bias: &[f32],
-    out: &mut [f32],
-) {
+fn normalise_planes_body<V: Vector>(x: &[f32], first: usize, places: usize, lines: &Lines, out: &mut [f32]) {
     for (plane, (x, out)) in x.chunks_exact(places).zip(out.chunks_exact_mut(places)).enumerate() {
-        let channel = (first + plane) % mean.len();
-        let (mean, scale, bias) = (V::splat(mean[channel]), V::splat(scale[channel]), V::splat(bias[channel]));
+        let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
+        let lowest = V::splat(if lines.after == After::Relu { 0.0 } else { f32::NEG_INFINITY });
         for i in (0..places).step_by(V::LANES) {
-            V::get(x, i).sub(mean).fma(scale, bias).put(out, i);
+            lowest.max(V::get(x, i).sub(mean).fma(scale, bias)).put(out, i);
         }
     }
 }
 
-kernel!(fn gradients_of_planes(x: &[f32], grad: &[f32], first: usize, places: usize, mean: &[f32], sums: &mut [[f32; 3]]) = gradients_of_planes_body);
+impl Lines<'_> {
+    #[inline(always)]
+    fn of_plane<V: Vector>(&self, plane: usize) -> (V, V, V) {
+        let channel = plane % self.mean.len();
+        (V::splat(self.mean[channel]), V::splat(self.scale[channel]), V::splat(self.bias[channel]))
+    }
+}
+
+/// The gradient before what follows the norm: none came through where a ReLU was off.
+#[inline(always)]
+fn slope_of<V: Vector>(centred: V, scale: V, bias: V, after: After, grad: V) -> V {
+    match after {
+        After::Nothing => grad,
+        After::Relu => centred.fma(scale, bias).positive(grad, V::zero()),
+    }
+}
+
+kernel!(fn gradients_of_planes(x: &[f32], grad: &[f32], first: usize, places: usize, lines: &Lines, sums: &mut [[f32; 3]]) = gradients_of_planes_body);
 /// The sum of the gradient, and of its product with the centred input.
 #[inline(always)]
 fn gradients_of_planes_body<V: Vector>(
@@ -172,41 +213,41 @@ fn gradients_of_planes_body<V: Vector>(
     grad: &[f32],
     first: usize,
     places: usize,
-    mean: &[f32],
+    lines: &Lines,
     sums: &mut [[f32; 3]],
 ) {
     for (plane, ((x, grad), sums)) in x.chunks_exact(places).zip(grad.chunks_exact(places)).zip(sums).enumerate() {
-        let mean = V::splat(mean[(first + plane) % mean.len()]);
+        let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let (mut sum, mut product) = (V::zero(), V::zero());
         for i in (0..places).step_by(V::LANES) {
             // the gradient is zero in lanes that a short plane lacks, so they add nothing
-            let slope = V::get(grad, i);
+            let centred = V::get(x, i).sub(mean);
+            let slope = slope_of(centred, scale, bias, lines.after, V::get(grad, i));
             sum = sum.add(slope);
-            product = slope.fma(V::get(x, i).sub(mean), product);
+            product = slope.fma(centred, product);
         }
         *sums = [sum.sum(), product.sum(), 0.0];
     }
 }
 
-kernel!(fn combine_planes(x: &[f32], grad: &[f32], first: usize, places: usize, mean: &[f32], line: &[[f32; 3]], out: &mut [f32]) = combine_planes_body);
+kernel!(fn combine_planes(x: &[f32], grad: &[f32], first: usize, places: usize, lines: (&Lines, &[[f32; 3]]), out: &mut [f32]) = combine_planes_body);
 #[inline(always)]
 fn combine_planes_body<V: Vector>(
     x: &[f32],
     grad: &[f32],
     first: usize,
     places: usize,
-    mean: &[f32],
-    line: &[[f32; 3]],
+    (lines, gradients): (&Lines, &[[f32; 3]]),
     out: &mut [f32],
 ) {
     for (plane, out) in out.chunks_exact_mut(places).enumerate() {
         let (x, grad) = (&x[plane * places..][..places], &grad[plane * places..][..places]);
-        let channel = (first + plane) % mean.len();
-        let mean = V::splat(mean[channel]);
-        let [slope, pull, offset] = line[channel].map(V::splat);
+        let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
+        let [slope, pull, offset] = gradients[(first + plane) % gradients.len()].map(V::splat);
         for i in (0..places).step_by(V::LANES) {
-            let moved = V::get(x, i).sub(mean).fma(pull, offset);
-            V::get(grad, i).fma(slope, moved).put(out, i);
+            let centred = V::get(x, i).sub(mean);
+            let grad = slope_of(centred, scale, bias, lines.after, V::get(grad, i));
+            grad.fma(slope, centred.fma(pull, offset)).put(out, i);
         }
     }
 }
@@ -222,21 +263,32 @@ mod tests {
     /// Batch, channels, places: rows shorter than a vector, as long, longer, and with a rest.
     const SHAPES: &[[usize; 3]] = &[[4, 3, 1], [2, 1, 5], [3, 4, 16], [2, 5, 49], [1, 2, 130]];
 
+    fn followed(x: Vec<f64>, after: After) -> Vec<f64> {
+        let lowest = if after == After::Relu { 0.0 } else { f64::NEG_INFINITY };
+        x.into_iter().map(|x| x.max(lowest)).collect()
+    }
+
+    fn cases() -> impl Iterator<Item = ([usize; 3], BatchNorm)> {
+        SHAPES.iter().flat_map(|&shape| {
+            [After::Nothing, After::Relu].map(|after| (shape, BatchNorm { places: shape[2], epsilon: EPSILON, after }))
+        })
+    }
+
     #[test]
     fn every_path_equals_the_definition_and_its_differences_in_training() {
-        for &[batch, channels, places] in SHAPES {
+        for ([batch, channels, places], case) in cases() {
             let len = batch * channels * places;
             let (x, weight, bias, grad) = (noise(len, 1), noise(channels, 2), noise(channels, 3), noise(len, 4));
             let definition = |p: &[Vec<f64>]| {
                 let found = naive::batch_moments(&p[0], channels, places);
-                naive::batch_norm(&p[0], &p[1], &p[2], &found, f64::from(EPSILON), places)
+                followed(naive::batch_norm(&p[0], &p[1], &p[2], &found, f64::from(EPSILON), places), case.after)
             };
             for &path in Path::available() {
                 with_path(path, || {
                     let found = moments(&x, channels, places);
-                    let out = batch_norm(&x, &weight, &bias, &found, EPSILON, places);
+                    let out = case.forward(&x, &weight, &bias, &found);
                     assert_close(&out, &definition(&[wide(&x), wide(&weight), wide(&bias)]), 5e-6);
-                    let grads = batch_norm_backward(&x, &weight, &found, Statistics::Batch, EPSILON, places, &grad);
+                    let grads = case.backward([&x, &weight, &bias], &found, Statistics::Batch, &grad);
                     assert_differences(&[&x, &weight, &bias], &grads.each_ref().map(Vec::as_slice), &grad, definition);
                 });
             }
@@ -245,20 +297,20 @@ mod tests {
 
     #[test]
     fn every_path_equals_the_definition_and_its_differences_in_evaluation() {
-        for &[batch, channels, places] in SHAPES {
+        for ([batch, channels, places], case) in cases() {
             let len = batch * channels * places;
             let (x, weight, bias, grad) = (noise(len, 1), noise(channels, 2), noise(channels, 3), noise(len, 4));
             let variance = noise(channels, 6).iter().map(|x| x + 1.5).collect();
             let given = Moments { mean: noise(channels, 5), variance, count: 1 };
             let definition = |p: &[Vec<f64>]| {
                 let given = [wide(&given.mean), wide(&given.variance)];
-                naive::batch_norm(&p[0], &p[1], &p[2], &given, f64::from(EPSILON), places)
+                followed(naive::batch_norm(&p[0], &p[1], &p[2], &given, f64::from(EPSILON), places), case.after)
             };
             for &path in Path::available() {
                 with_path(path, || {
-                    let out = batch_norm(&x, &weight, &bias, &given, EPSILON, places);
+                    let out = case.forward(&x, &weight, &bias, &given);
                     assert_close(&out, &definition(&[wide(&x), wide(&weight), wide(&bias)]), 5e-6);
-                    let grads = batch_norm_backward(&x, &weight, &given, Statistics::Given, EPSILON, places, &grad);
+                    let grads = case.backward([&x, &weight, &bias], &given, Statistics::Given, &grad);
                     assert_differences(&[&x, &weight, &bias], &grads.each_ref().map(Vec::as_slice), &grad, definition);
                 });
             }
@@ -287,8 +339,9 @@ mod tests {
         let (x, weight, grad) = (noise(len, 1), noise(channels, 2), noise(len, 3));
         assert_same_on_threads(|| {
             let found = moments(&x, channels, places);
-            let out = batch_norm(&x, &weight, &weight, &found, 1e-5, places);
-            let grads = batch_norm_backward(&x, &weight, &found, Statistics::Batch, 1e-5, places, &grad);
+            let case = BatchNorm { places, epsilon: 1e-5, after: After::Relu };
+            let out = case.forward(&x, &weight, &weight, &found);
+            let grads = case.backward([&x, &weight, &weight], &found, Statistics::Batch, &grad);
             [vec![found.mean, found.variance, out], grads.to_vec()].concat()
         });
     }

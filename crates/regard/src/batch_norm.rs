@@ -10,9 +10,10 @@
 mod running;
 
 use burn::module::{Flag, Initializer, Module, Param};
+use burn::tensor::activation::relu;
 use burn::tensor::module::{batch_norm, batch_norm_train};
 use burn::tensor::{Device, Tensor, TensorData};
-use regard_kernels::batch_norm as kernels;
+use regard_kernels::batch_norm::{self as kernels, After};
 use regard_kernels::gamma::{Moments, Statistics};
 use std::sync::{Arc, OnceLock};
 
@@ -65,16 +66,29 @@ impl BatchNorm {
     /// # Panics
     /// When the input has other channels, or nothing in it.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        self.followed(x, After::Nothing)
+    }
+
+    /// [`forward`](Self::forward), then ReLU.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn forward_relu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        self.followed(x, After::Relu)
+    }
+
+    fn followed<const D: usize>(&self, x: Tensor<D>, after: After) -> Tensor<D> {
         let (shape, width) = (x.dims(), self.gamma.lazy_shape()[0]);
         assert!(D >= 2, "batch_norm: input of rank {D} has no channels");
         assert!(shape[1] == width, "batch_norm: input has channels {}, weight has channels {width}", shape[1]);
         assert!(!shape.contains(&0), "batch_norm: input of shape {shape:?} is empty");
         if !fused::runs_on(&x) {
-            return self.plain(x);
+            let out = self.plain(x);
+            return if after == After::Relu { relu(out) } else { out };
         }
         let norms = Norms::new([self], &x.device()).expect("one norm agrees with itself");
-        let places = shape[2..].iter().product();
-        let kernel = Fused { places, epsilon: self.epsilon as f32, norms: norms.clone() };
+        let (places, epsilon) = (shape[2..].iter().product(), self.epsilon as f32);
+        let kernel = Fused { norm: kernels::BatchNorm { places, epsilon, after }, norms: norms.clone() };
         let inputs = [x.into_dispatch(), self.gamma.val().into_dispatch(), self.beta.val().into_dispatch()];
         let out = fused::apply(kernel, inputs, shape);
         norms.update([self]);
@@ -175,14 +189,13 @@ impl<const N: usize> Norms<N> {
 
 #[derive(Clone, Debug)]
 struct Fused {
-    places: usize,
-    epsilon: f32,
+    norm: kernels::BatchNorm,
     norms: Norms<1>,
 }
 
 impl Fused {
     fn moments(&self, x: &[f32], channels: usize) -> &Moments {
-        let [moments] = self.norms.moments(|| [kernels::moments(x, channels, self.places)]);
+        let [moments] = self.norms.moments(|| [kernels::moments(x, channels, self.norm.places)]);
         moments
     }
 }
@@ -190,11 +203,11 @@ impl Fused {
 impl Kernel<3> for Fused {
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         let moments = self.moments(x, weight.len());
-        (kernels::batch_norm(x, weight, bias, moments, self.epsilon, self.places), Vec::new())
+        (self.norm.forward(x, weight, bias, moments), Vec::new())
     }
-    fn backward(&self, [x, weight, _]: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        let (moments, statistics) = (self.moments(x, weight.len()), self.norms.statistics);
-        kernels::batch_norm_backward(x, weight, moments, statistics, self.epsilon, self.places, grad)
+    fn backward(&self, inputs: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+        let moments = self.moments(inputs[0], inputs[1].len());
+        self.norm.backward(inputs, moments, self.norms.statistics, grad)
     }
 }
 

@@ -9,7 +9,6 @@
 //! The published code has concatenation only; star and clique follow the paper's text.
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 use regard_kernels::patchwise::{PatchAggregate, PatchRelate, Relation};
 use regard_kernels::window::Window;
 use serde::{Deserialize, Serialize};
@@ -104,7 +103,7 @@ fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma,
         None => fused::apply(relate, [psi, parameters], shape),
     };
     norms.update([&gamma.norm1]);
-    let hidden = relu(gamma.norm2.forward(hidden));
+    let hidden = gamma.norm2.forward_relu(hidden);
 
     let weights = gamma.outputs() / window.offsets();
     let aggregate = Aggregate(PatchAggregate { batch, hidden: gamma.hidden(), values, weights, window });

@@ -93,9 +93,15 @@ fn evaluation_is_a_line_through_the_running_moments() {
 
 #[test]
 fn the_kernel_and_burns_operations_agree() {
-    fn after<const D: usize>(norm: &BatchNorm, x: Tensor<D>, plain: bool) -> Vec<(&'static str, Vec<f32>)> {
+    type Values = Vec<(&'static str, Vec<f32>)>;
+    fn run<const D: usize>(norm: &BatchNorm, x: Tensor<D>, after: After, plain: bool) -> Values {
         let x = x.require_grad();
-        let out = if plain { norm.plain(x.clone()) } else { norm.forward(x.clone()) };
+        let out = match (after, plain) {
+            (After::Nothing, true) => norm.plain(x.clone()),
+            (After::Relu, true) => relu(norm.plain(x.clone())),
+            (After::Nothing, false) => norm.forward(x.clone()),
+            (After::Relu, false) => norm.forward_relu(x.clone()),
+        };
         let seed = random_on(out.dims(), 9, &out.device());
         let grads = (out.clone() * seed).sum().backward();
         vec![
@@ -111,8 +117,11 @@ fn the_kernel_and_burns_operations_agree() {
         let device = device::cpu().autodiff();
         for frozen in [false, true] {
             let fresh = || if frozen { norm(shape[1], &device).freeze() } else { norm(shape[1], &device) };
-            let run = |plain: bool| after(&fresh(), random_on(shape, 1, &device), plain);
-            assert_paths_agree(&format!("{shape:?}, frozen {frozen}"), &run(false), &run(true));
+            for after in [After::Nothing, After::Relu] {
+                let [fused, plain] =
+                    [false, true].map(|plain| run(&fresh(), random_on(shape, 1, &device), after, plain));
+                assert_paths_agree(&format!("{shape:?}, frozen {frozen}, {after:?}"), &fused, &plain);
+            }
         }
     }
     check([6, 5]);
@@ -128,7 +137,8 @@ fn gradients_are_differences() {
     assert_gradients_are_differences(&inputs, |p| {
         let training = device::cpu().autodiff();
         let norms = Norms::new([&BatchNorm::new(3, &training)], &training).unwrap();
-        let kernel = Fused { places: 5, epsilon: 0.1, norms };
+        let norm = kernels::BatchNorm { places: 5, epsilon: 0.1, after: After::Nothing };
+        let kernel = Fused { norm, norms };
         let [x, gamma, beta] = [0, 1, 2].map(|index| p[index].clone().into_dispatch());
         fused::apply::<3, 3>(kernel, [x, gamma, beta], [4, 3, 5])
     });

@@ -178,11 +178,11 @@ impl Residual {
             Some((convolution, norm)) => norm.forward(convolution.convolve(map.clone())),
             None => map.clone(),
         };
-        let out = relu(self.bn1.forward(self.conv1.convolve(map)));
-        let mut out = self.bn2.forward(self.conv2.convolve(out));
-        if let (Some(convolution), Some(norm)) = (&self.conv3, &self.bn3) {
-            out = norm.forward(convolution.convolve(relu(out)));
-        }
+        let out = self.conv2.convolve(self.bn1.forward_relu(self.conv1.convolve(map)));
+        let out = match (&self.conv3, &self.bn3) {
+            (Some(convolution), Some(norm)) => norm.forward(convolution.convolve(self.bn2.forward_relu(out))),
+            _ => self.bn2.forward(out),
+        };
         relu(pass.branch(out) + shortcut)
     }
 }

@@ -9,7 +9,6 @@
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2d;
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -203,7 +202,7 @@ impl NonLocalResNet {
             channels == wanted,
             "non-local resnet: images have channels {channels}, the model has channels {wanted}"
         );
-        let mut map = relu(self.bn1.forward(self.conv1.convolve(images)));
+        let mut map = self.bn1.forward_relu(self.conv1.convolve(images));
         if let Some(pool) = &self.maxpool {
             map = pool.forward(map);
         }

@@ -10,7 +10,6 @@
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2d;
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +152,7 @@ impl ResNet {
     pub fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.conv1.weight.lazy_shape().dims::<4>());
         assert!(channels == wanted, "resnet: images have channels {channels}, the model has channels {wanted}");
-        let mut map = relu(self.bn1.forward(self.conv1.convolve(images)));
+        let mut map = self.bn1.forward_relu(self.conv1.convolve(images));
         if let Some(pool) = &self.maxpool {
             map = pool.forward(map);
         }

@@ -8,7 +8,6 @@
 //! - 1x1 convolutions are linear maps `[out, in]`.
 
 use burn::module::Module;
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -185,7 +184,7 @@ impl San {
     /// # Panics
     /// When pictures have another number of channels, or become smaller than a footprint mirrors.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
-        let mut map = relu(self.bn_in.forward(self.conv_in.forward(images)));
+        let mut map = self.bn_in.forward_relu(self.conv_in.forward(images));
         pass.begin_blocks(self.stages.iter().map(|stage| stage.layer.len()).sum());
         for (index, stage) in self.stages.iter().enumerate() {
             map = pass.within(format!("stages.{index}"), |pass| stage.forward(map, pass));
@@ -213,7 +212,7 @@ impl Stage {
             map = pass.within(format!("layer.{index}"), |pass| block.forward(map, pass));
             map = pass.watch(&format!("layer.{index}"), map);
         }
-        relu(self.bn.forward(map))
+        self.bn.forward_relu(map)
     }
 }
 
@@ -229,9 +228,9 @@ pub struct Block {
 impl Block {
     /// `[B, C, H, W] -> [B, C, H, W]`
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
-        let normed = relu(self.bn1.forward(map.clone()));
+        let normed = self.bn1.forward_relu(map.clone());
         let attended = pass.within("sam", |pass| self.sam.forward(normed, pass)).out;
-        map + pass.branch(self.conv.forward(relu(self.bn2.forward(attended))))
+        map + pass.branch(self.conv.forward(self.bn2.forward_relu(attended)))
     }
 }
 

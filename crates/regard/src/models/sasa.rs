@@ -307,11 +307,11 @@ impl Stem {
         match self {
             Self::Convolution(stem) => {
                 let thirds = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-                max_pool2d(relu(stem.bn.forward(stem.conv.convolve(images))), thirds)
+                max_pool2d(stem.bn.forward_relu(stem.conv.convolve(images)), thirds)
             }
             Self::Attention(stem) => {
                 let attended = pass.within("attn", |pass| stem.attn.forward(images, pass)).out;
-                block_max(relu(stem.bn.forward(attended)), stem.attn.block())
+                block_max(stem.bn.forward_relu(attended), stem.attn.block())
             }
         }
     }
@@ -348,7 +348,7 @@ pub struct Shortcut {
 impl Block {
     /// `[B, C, H, W] -> [B, 4*width, H/stride, W/stride]`
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
-        let narrow = relu(self.bn1.forward(self.conv1.forward(map.clone())));
+        let narrow = self.bn1.forward_relu(self.conv1.forward(map.clone()));
         let mixed = match &self.spatial {
             Spatial::Convolution(conv) => conv.convolve(narrow),
             Spatial::Attention(attention) => {
@@ -356,7 +356,7 @@ impl Block {
                 if self.stride == 1 { attended } else { halves(attended) }
             }
         };
-        let wide = self.bn3.forward(self.conv3.forward(relu(self.bn2.forward(mixed))));
+        let wide = self.bn3.forward(self.conv3.forward(self.bn2.forward_relu(mixed)));
         let around = match &self.shortcut {
             Some(shortcut) => shortcut.bn.forward(shortcut.conv.convolve(map)),
             None => map,
