@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::math::exp;
+use crate::math::exp_of_negative;
 use crate::product::{Matrix, Size, multiply, transpose};
 use crate::simd::{Vector, kernel};
 use crate::softmax::largest;
@@ -336,7 +336,7 @@ fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
     }
     let mut sum = V::zero();
     for i in (0..scores.len()).step_by(V::LANES) {
-        exp(V::get(scores, i).sub(V::splat(largest))).put(scores, i);
+        exp_of_negative(V::get(scores, i).sub(V::splat(largest))).put(scores, i);
         sum = sum.add(V::get(scores, i));
     }
     let sum = sum.sum();
@@ -358,7 +358,7 @@ fn slope_body<V: Vector>(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum:
     let (slopes, hidden) = slopes.split_at_mut(row.seen);
     hidden.fill(0.0);
     for i in (0..scores.len()).step_by(V::LANES) {
-        let weight = exp(row.score::<V>(scores, i).sub(V::splat(sum)));
+        let weight = exp_of_negative(row.score::<V>(scores, i).sub(V::splat(sum)));
         weight.put(scores, i);
         weight.mul(V::get(slopes, i).sub(V::splat(dot))).put(slopes, i);
     }

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::elementwise::{filled, piece, rows_per_task};
-use crate::math::exp;
+use crate::math::exp_of_negative;
 use crate::simd::{Vector, kernel};
 use crate::softmax::largest;
 
@@ -79,7 +79,7 @@ fn sums_body<V: Vector>(row: &[f32]) -> [f32; 2] {
     let whole = row.len() - row.len() % V::LANES;
     for i in (0..whole).step_by(V::LANES) {
         let logits = V::get(row, i);
-        sum = sum.add(exp(logits.sub(V::splat(largest))));
+        sum = sum.add(exp_of_negative(logits.sub(V::splat(largest))));
         total = total.add(logits);
     }
     let (mut sum, mut total) = (sum.sum(), total.sum());
@@ -94,7 +94,7 @@ kernel!(fn slopes(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32
 #[inline(always)]
 fn slopes_body<V: Vector>(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) {
     for i in (0..logits.len()).step_by(V::LANES) {
-        let share = exp(V::get(logits, i).sub(V::splat(sum)));
+        let share = exp_of_negative(V::get(logits, i).sub(V::splat(sum)));
         share.sub(V::splat(even)).mul(V::splat(grad)).put(out, i);
     }
 }

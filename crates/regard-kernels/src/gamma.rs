@@ -42,16 +42,22 @@ impl Norm {
         norm_relu(x, &self.scale, &self.shift, out);
     }
 
-    /// The gradient stops where the ReLU was off; adds the sums that the gradients of bias and weight are.
-    pub fn relu_backward(&self, x: &[f32], relu: &[f32], grad: &mut [f32], sums: &mut NormGrads) {
-        norm_relu_backward(x, relu, &self.mean, &self.inverse, grad, &mut sums.bias, &mut sums.weight);
+    /// From the gradient of `relu(norm(x))` to that of `x`, in place; adds the sums that the gradients of bias and weight
+    /// are. `means` are what the batch's own moments take off; none when moments are given, or are mended afterwards.
+    pub fn backward(
+        &self,
+        x: &[f32],
+        valid: &[f32],
+        means: Option<&NormGrads>,
+        grad: &mut [f32],
+        sums: &mut NormGrads,
+    ) {
+        norm_relu_backward(x, self, valid, means.unwrap_or(&NormGrads::default()), grad, sums);
     }
 
-    /// The gradient of `x` from that of `norm(x)`; the batch's own moments pass gradients too.
-    pub fn backward(&self, x: &[f32], valid: &[f32], means: Option<&NormGrads>, grad: &mut [f32]) {
-        let none = NormGrads::default();
-        let means = means.unwrap_or(&none);
-        norm_backward(x, &self.mean, &self.inverse, &self.scale, valid, (&means.bias, &means.weight), grad);
+    /// What a backward pass without means left out.
+    pub fn mend(&self, x: &[f32], valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
+        norm_mend(x, self, valid, means, grad);
     }
 }
 
@@ -73,6 +79,12 @@ impl NormGrads {
         }
     }
 
+    /// What is taken off a gradient, and off it times the centred input; nothing when there are no means.
+    #[inline(always)]
+    fn of_row(&self, row: usize, norm: &Norm) -> [f32; 2] {
+        if self.bias.is_empty() { [0.0; 2] } else { [self.bias[row], self.weight[row] * norm.inverse[row]] }
+    }
+
     pub fn mean(&self, count: usize) -> Self {
         let mean = |sums: &[f32]| sums.iter().map(|sum| sum / count as f32).collect();
         Self { bias: mean(&self.bias), weight: mean(&self.weight) }
@@ -85,69 +97,63 @@ fn norm_relu_body<V: Vector>(x: &[f32], scale: &[f32], shift: &[f32], out: &mut 
     let len = x.len() / scale.len();
     for (row, (x, out)) in x.chunks_exact(len).zip(out.chunks_exact_mut(len)).enumerate() {
         let (scale, shift) = (V::splat(scale[row]), V::splat(shift[row]));
-        for i in (0..len).step_by(V::LANES) {
-            V::zero().max(V::get(x, i).fma(scale, shift)).put(out, i);
+        for (x, out) in x.chunks_exact(TILE).zip(out.chunks_exact_mut(TILE)) {
+            for lane in (0..TILE).step_by(V::LANES) {
+                V::zero().max(V::get(x, lane).fma(scale, shift)).put(out, lane);
+            }
         }
     }
 }
 
 kernel!(
-    fn norm_relu_backward(x: &[f32], relu: &[f32], mean: &[f32], inverse: &[f32], grad: &mut [f32], sums: &mut [f32], products: &mut [f32]) = norm_relu_backward_body
+    fn norm_relu_backward(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32], sums: &mut NormGrads) = norm_relu_backward_body
 );
 #[inline(always)]
 fn norm_relu_backward_body<V: Vector>(
     x: &[f32],
-    relu: &[f32],
-    mean: &[f32],
-    inverse: &[f32],
+    norm: &Norm,
+    valid: &[f32],
+    means: &NormGrads,
     grad: &mut [f32],
-    sums: &mut [f32],
-    products: &mut [f32],
+    sums: &mut NormGrads,
 ) {
-    let len = x.len() / mean.len();
-    for (row, grad) in grad.chunks_exact_mut(len).enumerate() {
-        let (x, relu) = (&x[row * len..][..len], &relu[row * len..][..len]);
-        let (mut sum, mut product) = (V::zero(), V::zero());
-        for i in (0..len).step_by(V::LANES) {
-            let slope = V::get(relu, i).positive(V::get(grad, i), V::zero());
-            slope.put(grad, i);
-            sum = sum.add(slope);
-            product = slope.fma(V::get(x, i).sub(V::splat(mean[row])), product);
+    let len = x.len() / norm.mean.len();
+    for (row, (x, grad)) in x.chunks_exact(len).zip(grad.chunks_exact_mut(len)).enumerate() {
+        let (scale, shift, mean) = (V::splat(norm.scale[row]), V::splat(norm.shift[row]), V::splat(norm.mean[row]));
+        let [bias, weight] = means.of_row(row, norm);
+        let (mut sum, mut product) = ([V::zero(); 2], [V::zero(); 2]);
+        for (x, grad) in x.chunks_exact(TILE).zip(grad.chunks_exact_mut(TILE)) {
+            for (index, lane) in (0..TILE).step_by(V::LANES).enumerate() {
+                let x = V::get(x, lane);
+                // where the ReLU was off, no gradient comes through
+                let slope = x.fma(scale, shift).positive(V::get(grad, lane), V::zero());
+                let centred = x.sub(mean);
+                sum[index % 2] = sum[index % 2].add(slope);
+                product[index % 2] = slope.fma(centred, product[index % 2]);
+                let slope = slope.sub(V::splat(bias)).sub(centred.mul(V::splat(weight))).mul(scale);
+                // pixels beyond the edge are not part of the batch
+                slope.mul(V::get(valid, lane)).put(grad, lane);
+            }
         }
-        sums[row] += sum.sum();
-        products[row] += product.sum() * inverse[row];
+        sums.bias[row] += sum[0].add(sum[1]).sum();
+        sums.weight[row] += product[0].add(product[1]).sum() * norm.inverse[row];
     }
 }
 
 kernel!(
-    fn norm_backward(x: &[f32], mean: &[f32], inverse: &[f32], scale: &[f32], valid: &[f32], means: (&[f32], &[f32]), grad: &mut [f32]) = norm_backward_body
+    fn norm_mend(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32]) = norm_mend_body
 );
 #[inline(always)]
-fn norm_backward_body<V: Vector>(
-    x: &[f32],
-    mean: &[f32],
-    inverse: &[f32],
-    scale: &[f32],
-    valid: &[f32],
-    means: (&[f32], &[f32]),
-    grad: &mut [f32],
-) {
-    let len = x.len() / mean.len();
-    for (row, grad) in grad.chunks_exact_mut(len).enumerate() {
-        let x = &x[row * len..][..len];
-        let scale = V::splat(scale[row]);
-        if means.0.is_empty() {
-            for i in (0..len).step_by(V::LANES) {
-                V::get(grad, i).mul(scale).put(grad, i);
+fn norm_mend_body<V: Vector>(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
+    let len = x.len() / norm.mean.len();
+    for (row, (x, grad)) in x.chunks_exact(len).zip(grad.chunks_exact_mut(len)).enumerate() {
+        let (scale, mean) = (V::splat(-norm.scale[row]), V::splat(norm.mean[row]));
+        let [bias, weight] = means.of_row(row, norm).map(V::splat);
+        for (x, grad) in x.chunks_exact(TILE).zip(grad.chunks_exact_mut(TILE)) {
+            for lane in (0..TILE).step_by(V::LANES) {
+                let slope = V::get(x, lane).sub(mean).fma(weight, bias).mul(scale);
+                slope.mul(V::get(valid, lane)).put(grad, lane);
             }
-            continue;
-        }
-        let (sum, product) = (V::splat(means.0[row]), V::splat(means.1[row] * inverse[row]));
-        for i in (0..len).step_by(V::LANES) {
-            let centred = V::get(x, i).sub(V::splat(mean[row]));
-            let slope = V::get(grad, i).sub(sum).sub(centred.mul(product)).mul(scale);
-            // pixels beyond the edge are not part of the batch
-            slope.mul(V::get(valid, i % TILE)).put(grad, i);
         }
     }
 }
@@ -205,17 +211,21 @@ kernel!(fn moments(x: &[f32], valid: &[f32], count: f32, mean: &mut [f32], squar
 fn moments_body<V: Vector>(x: &[f32], valid: &[f32], count: f32, mean: &mut [f32], squares: &mut [f32]) {
     let len = x.len() / mean.len();
     for (row, x) in x.chunks_exact(len).enumerate() {
-        let mut sum = V::zero();
-        for i in (0..len).step_by(V::LANES) {
-            sum = V::get(x, i).fma(V::get(valid, i % TILE), sum);
+        let mut sum = [V::zero(); 2];
+        for x in x.chunks_exact(TILE) {
+            for (index, lane) in (0..TILE).step_by(V::LANES).enumerate() {
+                sum[index % 2] = V::get(x, lane).fma(V::get(valid, lane), sum[index % 2]);
+            }
         }
-        mean[row] = sum.sum() / count;
-        let mut sum = V::zero();
-        for i in (0..len).step_by(V::LANES) {
-            let centred = V::get(x, i).sub(V::splat(mean[row])).mul(V::get(valid, i % TILE));
-            sum = centred.fma(centred, sum);
+        mean[row] = sum[0].add(sum[1]).sum() / count;
+        let mut sum = [V::zero(); 2];
+        for x in x.chunks_exact(TILE) {
+            for (index, lane) in (0..TILE).step_by(V::LANES).enumerate() {
+                let centred = V::get(x, lane).sub(V::splat(mean[row])).mul(V::get(valid, lane));
+                sum[index % 2] = centred.fma(centred, sum[index % 2]);
+            }
         }
-        squares[row] = sum.sum();
+        squares[row] = sum[0].add(sum[1]).sum();
     }
 }
 

@@ -66,7 +66,7 @@ impl Local {
                     image.weigh((row, column, count), &mut scratch);
                     let place = Place::new(window, window.height, row, column);
                     let values = self.value_groups();
-                    tile::gather(&scratch.weights, &image.value, place, values, window.size, &mut scratch.out);
+                    tile::gather(&scratch.weights, &image.value, place, values, window.span(), &mut scratch.out);
                     tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
                 }
             }
@@ -136,14 +136,14 @@ impl Local {
                         Place::new(window, window.height, row, column),
                         Place::new(window, rows.len(), row - rows.start, column),
                     );
-                    let (keys, values, size) = (self.key_groups(), self.value_groups(), window.size);
+                    let (keys, values, span) = (self.key_groups(), self.value_groups(), window.span());
                     image.weigh((row, column, count), &mut scratch);
                     tile::read(grad, window, (row, column, count), &mut out_grad);
-                    tile::dots(&out_grad, &image.value, place, values, size, &mut slopes);
+                    tile::dots(&out_grad, &image.value, place, values, span, &mut slopes);
                     tile::softmax_backward(&scratch.weights, &mut slopes, window.offsets());
-                    tile::scatter(&scratch.weights, &out_grad, &mut padded[1], local, values, size);
-                    tile::scatter(&slopes, &scratch.query, &mut padded[0], local, keys, size);
-                    tile::gather(&slopes, &image.key, place, keys, size, &mut query_grad);
+                    tile::scatter(&scratch.weights, &out_grad, &mut padded[1], local, values, span);
+                    tile::scatter(&slopes, &scratch.query, &mut padded[0], local, keys, span);
+                    tile::gather(&slopes, &image.key, place, keys, span, &mut query_grad);
                     if self.relative {
                         self.relative_backward(inputs, &mut scratch, &slopes, &mut query_grad, &mut embeddings);
                     }
@@ -276,11 +276,11 @@ impl<'a> Image<'a> {
         let (local, window) = (self.local, &self.local.window);
         let place = Place::new(window, window.height, row, column);
         tile::read(self.query, window, (row, column, count), &mut scratch.query);
-        tile::dots(&scratch.query, &self.key, place, local.key_groups(), window.size, &mut scratch.weights);
+        tile::dots(&scratch.query, &self.key, place, local.key_groups(), window.span(), &mut scratch.weights);
         if local.relative {
             local.add_relative(self.inputs, &scratch.query, &mut scratch.sums, &mut scratch.weights);
         }
-        tile::pair(tile::Pairing::Second, &[0.0; TILE], &self.inside, place, window.size, &mut scratch.mask);
+        tile::pair(tile::Pairing::Second, &[0.0; TILE], &self.inside, place, window.span(), &mut scratch.mask);
         tile::softmax(&mut scratch.weights, window.offsets(), &scratch.mask);
     }
 }

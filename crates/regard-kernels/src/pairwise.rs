@@ -1,18 +1,19 @@
 //! Pairwise self-attention of SAN: weights from a small network on every pair of a pixel and a neighbour.
 //!
 //! `out_i = sum_j softmax_j(gamma(delta(phi_i, psi_j) ++ position)) * beta_j`, weights shared by channel
-//! groups. The network runs on tiles of sixteen pixels and all their neighbours, and is run again in the
-//! backward pass, so that nothing of size k*k times the image is stored. With batch statistics the forward
-//! pass sweeps the image once per norm before the last sweep; the backward pass likewise.
+//! groups. The network runs on tiles of sixteen pixels and their neighbours, some rows of the window at a time so that
+//! these stay in the first cache, and is run again in the backward pass, so that nothing of size k*k times the image is
+//! stored. With batch statistics the forward pass sweeps the image once per norm before the last sweep.
 
 mod backward;
 
 use rayon::prelude::*;
+use std::ops::Range;
 
 use crate::elementwise::filled;
 use crate::gamma::{Collector, Moments, Norm, valid};
 use crate::product::{Matrix, Size, multiply};
-use crate::tile::{self, Groups, Place, TILE};
+use crate::tile::{self, Groups, Place, Span, TILE};
 use crate::window::{Border, Window, interleave, separate};
 
 /// How a pair of feature vectors becomes one.
@@ -49,6 +50,37 @@ pub struct Pairwise {
     pub relation: Relation,
     pub position: Position,
     pub epsilon: f32,
+}
+
+/// Numbers of a layer that are made at once, about: a quarter of a first cache.
+const PART: usize = 2048;
+
+/// Some rows of a window.
+#[derive(Clone, Copy)]
+struct Part {
+    row: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl Part {
+    fn span(self) -> Span {
+        [self.rows, self.columns]
+    }
+
+    /// Where its pairs are among all of a tile.
+    fn range(self) -> Range<usize> {
+        self.row * self.columns * TILE..(self.row + self.rows) * self.columns * TILE
+    }
+
+    fn pairs(self) -> usize {
+        self.range().len()
+    }
+
+    /// Where its `[channels, pairs]` are: part by part, so that each lies in one piece.
+    fn of(self, channels: usize) -> Range<usize> {
+        self.range().start * channels..self.range().end * channels
+    }
 }
 
 /// phi, psi, beta, position, gamma.
@@ -105,16 +137,19 @@ impl Pairwise {
                     let mut scratch = Scratch::new(self);
                     for row in band {
                         for (column, count) in self.window.tiles() {
-                            image.relate((row, column, count), &mut scratch);
-                            let x = match &norm {
-                                None => &scratch.delta,
-                                Some(norm) => {
-                                    norm.relu(&scratch.delta, &mut scratch.relu1);
-                                    self.linear1(parts[2], &scratch.relu1, &mut scratch.hidden);
-                                    &scratch.hidden
-                                }
-                            };
-                            collector.add_tile(x, &valid(count));
+                            let at = (row, column, count);
+                            image.read(at, &mut scratch);
+                            for part in self.parts() {
+                                image.relate(at, part, &mut scratch);
+                                let x = match &norm {
+                                    None => &scratch.delta[part.of(self.delta())],
+                                    Some(norm) => {
+                                        self.hide(norm, parts[2], part, &mut scratch);
+                                        &scratch.hidden[part.of(self.hidden)]
+                                    }
+                                };
+                                collector.add_tile(x, &valid(count));
+                            }
                         }
                     }
                     collector
@@ -166,7 +201,7 @@ impl Pairwise {
                             &image.beta,
                             place,
                             self.groups(),
-                            window.size,
+                            window.span(),
                             &mut scratch.out,
                         );
                         tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
@@ -178,15 +213,21 @@ impl Pairwise {
         })
     }
 
-    fn linear1(&self, weights: &[f32], relu: &[f32], hidden: &mut [f32]) {
-        let (d, pairs) = (self.delta(), self.pairs());
-        multiply(
-            Size { m: self.hidden, inner: d, n: pairs },
-            Matrix::rows(weights, d),
-            (relu, pairs),
-            (hidden, pairs),
-            false,
-        );
+    /// From a part's relations to its hidden layer before the second norm.
+    fn hide(&self, norm1: &Norm, linear1: &[f32], part: Part, scratch: &mut Scratch) {
+        let d = self.delta();
+        let relu = &mut scratch.relu1[part.of(d)];
+        norm1.relu(&scratch.delta[part.of(d)], relu);
+        let (size, pairs) = (Size { m: self.hidden, inner: d, n: part.pairs() }, part.pairs());
+        let hidden = &mut scratch.hidden[part.of(self.hidden)];
+        multiply(size, Matrix::rows(linear1, d), (relu, pairs), (hidden, pairs), false);
+    }
+
+    /// The rows of a window in parts, by shapes alone.
+    fn parts(&self) -> impl Iterator<Item = Part> + use<> {
+        let size = self.window.size;
+        let rows = (PART / (self.delta().max(self.hidden) * size * TILE)).clamp(1, size);
+        (0..size).step_by(rows).map(move |row| Part { row, rows: rows.min(size - row), columns: size })
     }
 
     fn split_gamma<'a>(&self, mut gamma: &'a [f32]) -> [&'a [f32]; 7] {
@@ -275,7 +316,9 @@ struct Scratch {
     hidden_grad: Vec<f32>,
     delta_grad: Vec<f32>,
     out: Vec<f32>,
+    /// Gradients of the tile's own features and place.
     tile: Vec<f32>,
+    seen: Vec<f32>,
 }
 
 impl Scratch {
@@ -294,7 +337,8 @@ impl Scratch {
             hidden_grad: zeros(case.hidden, pairs),
             delta_grad: zeros(case.delta(), pairs),
             out: zeros(case.values, TILE),
-            tile: zeros(case.features.max(case.values).max(2), TILE),
+            tile: zeros(case.features + case.places(), TILE),
+            seen: zeros(case.features, TILE),
         }
     }
 }
@@ -327,57 +371,61 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Fills `delta` with the relations of a tile and all its neighbours.
-    fn relate(&self, at: At, scratch: &mut Scratch) {
-        let (case, window) = (self.case, &self.case.window);
-        let (size, features) = (window.size, case.features);
-        let place = Place::new(window, window.height, at.0, at.1);
-        tile::read(self.phi, window, at, &mut scratch.phi);
-        let (relation, position) = scratch.delta.split_at_mut((case.delta() - case.places()) * case.pairs());
+    /// Reads what a tile itself has.
+    fn read(&self, at: At, scratch: &mut Scratch) {
+        tile::read(self.phi, &self.case.window, at, &mut scratch.phi);
+        tile::read(self.position, &self.case.window, at, &mut scratch.centre);
+    }
+
+    /// Fills a part of `delta` with the relations of a tile and these neighbours.
+    fn relate(&self, at: At, part: Part, scratch: &mut Scratch) {
+        let (case, span) = (self.case, part.span());
+        let features = case.features;
+        let place = Place::new(&case.window, case.window.height, at.0, at.1).shifted(part.row, 0);
+        let delta = &mut scratch.delta[part.of(case.delta())];
+        let (relation, position) = delta.split_at_mut((case.delta() - case.places()) * part.pairs());
         let pairing = match case.relation {
             Relation::Summation => Some(tile::Pairing::Add),
             Relation::Subtraction => Some(tile::Pairing::Subtract),
             Relation::Hadamard => Some(tile::Pairing::Multiply),
             Relation::Concatenation => {
-                let (own, other) = relation.split_at_mut(features * case.pairs());
-                tile::pair(tile::Pairing::First, &scratch.phi, &self.psi, place, size, own);
-                tile::pair(tile::Pairing::Second, &scratch.phi, &self.psi, place, size, other);
+                let (own, other) = relation.split_at_mut(features * part.pairs());
+                tile::pair(tile::Pairing::First, &scratch.phi, &self.psi, place, span, own);
+                tile::pair(tile::Pairing::Second, &scratch.phi, &self.psi, place, span, other);
                 None
             }
             Relation::Dot => {
-                tile::dots(&scratch.phi, &self.psi, place, Groups::blocked(1, features), size, relation);
+                tile::dots(&scratch.phi, &self.psi, place, Groups::blocked(1, features), span, relation);
                 None
             }
         };
         if let Some(pairing) = pairing {
-            tile::pair(pairing, &scratch.phi, &self.psi, place, size, relation);
+            tile::pair(pairing, &scratch.phi, &self.psi, place, span, relation);
         }
         if case.position != Position::None {
-            tile::read(self.position, window, at, &mut scratch.centre);
             let pairing =
                 if case.position == Position::Relative { tile::Pairing::Subtract } else { tile::Pairing::Second };
-            tile::pair(pairing, &scratch.centre, &self.places, place, size, position);
+            tile::pair(pairing, &scratch.centre, &self.places, place, span, position);
         }
     }
 
     /// Leaves the weights of a tile in the scratch.
     fn weigh(&self, gamma: &Gamma, at: At, scratch: &mut Scratch) {
         let (case, pairs) = (self.case, self.case.pairs());
-        self.relate(at, scratch);
-        gamma.norm1.relu(&scratch.delta, &mut scratch.relu1);
-        case.linear1(gamma.linear1, &scratch.relu1, &mut scratch.hidden);
-        gamma.norm2.relu(&scratch.hidden, &mut scratch.relu2);
         for (row, bias) in scratch.weights.chunks_exact_mut(pairs).zip(gamma.bias) {
             row.fill(*bias);
         }
-        let size = Size { m: case.weights, inner: case.hidden, n: pairs };
-        multiply(
-            size,
-            Matrix::rows(gamma.linear2, case.hidden),
-            (&scratch.relu2, pairs),
-            (&mut scratch.weights, pairs),
-            true,
-        );
+        self.read(at, scratch);
+        for part in case.parts() {
+            self.relate(at, part, scratch);
+            case.hide(&gamma.norm1, gamma.linear1, part, scratch);
+            let relu = &mut scratch.relu2[part.of(case.hidden)];
+            gamma.norm2.relu(&scratch.hidden[part.of(case.hidden)], relu);
+            let size = Size { m: case.weights, inner: case.hidden, n: part.pairs() };
+            let weights = &mut scratch.weights[part.range().start..];
+            let linear = Matrix::rows(gamma.linear2, case.hidden);
+            multiply(size, linear, (relu, part.pairs()), (weights, pairs), true);
+        }
         tile::softmax(&mut scratch.weights, case.window.offsets(), &[]);
     }
 }

@@ -48,44 +48,39 @@ impl BlockMax {
             .for_each(|(input_grad, x, grad)| {
                 let planes = input_grad.chunks_exact_mut(plane).zip(x.chunks_exact(plane));
                 for ((input_grad, x), grad) in planes.zip(grad.chunks_exact(map)) {
-                    self.visit(|place, corner| {
-                        let (largest, mut left) = (self.largest(x, corner), grad[place]);
-                        // which one is the largest cannot be foreseen: selecting is faster than branching
-                        for row in 0..self.block {
-                            let row = corner + row * self.width..corner + row * self.width + self.block;
-                            for (input_grad, x) in input_grad[row.clone()].iter_mut().zip(&x[row]) {
-                                let here = *x == largest || x.is_nan();
-                                *input_grad = if here { left } else { 0.0 };
-                                left = if here { 0.0 } else { left };
-                            }
-                        }
-                    });
+                    // a side that the compiler knows is twice as fast
+                    match self.block {
+                        2 => self.spread(2, x, grad, input_grad),
+                        block => self.spread(block, x, grad, input_grad),
+                    }
                 }
             });
         input_grad
     }
 
-    /// Every block: its place among the blocks, and where it begins.
+    /// The gradient of one plane.
     #[inline(always)]
-    fn visit(&self, mut block: impl FnMut(usize, usize)) {
-        let [rows, columns] = self.map();
-        for row in 0..rows {
-            for column in 0..columns {
-                block(row * columns + column, (row * self.width + column) * self.block);
+    fn spread(&self, block: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) {
+        let [_, columns] = self.map();
+        for (place, &grad) in grad.iter().enumerate() {
+            let corner = (place / columns * self.width + place % columns) * block;
+            let mut largest = f32::NEG_INFINITY;
+            for row in 0..block {
+                for &x in &x[corner + row * self.width..][..block] {
+                    largest = larger(largest, x);
+                }
+            }
+            let mut left = grad;
+            // which one is the largest cannot be foreseen: selecting is faster than branching
+            for row in 0..block {
+                let row = corner + row * self.width..corner + row * self.width + block;
+                for (input_grad, x) in input_grad[row.clone()].iter_mut().zip(&x[row]) {
+                    let here = *x == largest || x.is_nan();
+                    *input_grad = if here { left } else { 0.0 };
+                    left = if here { 0.0 } else { left };
+                }
             }
         }
-    }
-
-    /// The largest value of a block.
-    #[inline(always)]
-    fn largest(&self, x: &[f32], corner: usize) -> f32 {
-        let mut best = f32::NEG_INFINITY;
-        for row in 0..self.block {
-            for &x in &x[corner + row * self.width..][..self.block] {
-                best = larger(best, x);
-            }
-        }
-        best
     }
 
     fn sizes(&self) -> [usize; 2] {

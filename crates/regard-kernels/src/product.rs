@@ -153,41 +153,78 @@ kernel!(
 
 #[inline(always)]
 fn add_row_products_body<V: Vector>(size: Size, a: (&[f32], usize), b: (&[f32], usize), out: &mut [f32]) {
-    const SIDE: usize = 4;
     let Size { m, inner: width, n } = size;
-    for i in (0..m).step_by(SIDE) {
-        for j in (0..n).step_by(SIDE) {
-            if i + SIDE <= m && j + SIDE <= n {
-                let left: [&[f32]; SIDE] = std::array::from_fn(|r| &a.0[(i + r) * a.1..][..width]);
-                let right: [&[f32]; SIDE] = std::array::from_fn(|c| &b.0[(j + c) * b.1..][..width]);
-                let mut sums = [[V::zero(); SIDE]; SIDE];
-                for x in (0..width).step_by(V::LANES) {
-                    for r in 0..SIDE {
-                        let left = V::get(left[r], x);
-                        for c in 0..SIDE {
-                            sums[r][c] = left.fma(V::get(right[c], x), sums[r][c]);
-                        }
-                    }
+    if m == 0 || n == 0 || width == 0 {
+        return;
+    }
+    assert!(a.0.len() >= (m - 1) * a.1 + width && b.0.len() >= (n - 1) * b.1 + width, "rows are too short");
+    assert!(out.len() >= m * n, "the output is too small");
+    // 16 sums fill the half of AVX-512's registers, 8 that of AVX2's
+    if V::LANES == 16 { row_products::<V, 4>(size, a, b, out) } else { row_products::<V, 2>(size, a, b, out) }
+}
+
+#[inline(always)]
+fn row_products<V: Vector, const R: usize>(size: Size, a: (&[f32], usize), b: (&[f32], usize), out: &mut [f32]) {
+    let mut i = 0;
+    while i < size.m {
+        let many = i + R <= size.m;
+        let mut j = 0;
+        while j < size.n {
+            // SAFETY: the rows i + R and j + 4 are within what `add_row_products` checked
+            j += unsafe {
+                match (many, j + 4 <= size.n) {
+                    (true, true) => row_block::<V, R, 4>(size, (i, j), a, b, out),
+                    (true, false) => row_block::<V, R, 1>(size, (i, j), a, b, out),
+                    (false, true) => row_block::<V, 1, 4>(size, (i, j), a, b, out),
+                    (false, false) => row_block::<V, 1, 1>(size, (i, j), a, b, out),
                 }
-                for r in 0..SIDE {
-                    for c in 0..SIDE {
-                        out[(i + r) * n + j + c] += sums[r][c].sum();
-                    }
+            };
+        }
+        i += if many { R } else { 1 };
+    }
+}
+
+/// R rows against C, whose number it gives.
+#[inline(always)]
+unsafe fn row_block<V: Vector, const R: usize, const C: usize>(
+    Size { inner: width, n, .. }: Size,
+    (i, j): (usize, usize),
+    a: (&[f32], usize),
+    b: (&[f32], usize),
+    out: &mut [f32],
+) -> usize {
+    let whole = width / V::LANES * V::LANES;
+    let mut sums = [[V::zero(); R]; C];
+    // SAFETY: the caller keeps the rows within both, and x stays within a row
+    unsafe {
+        let (a, a_row, b, b_row) = (a.0.as_ptr().add(i * a.1), a.1, b.0.as_ptr().add(j * b.1), b.1);
+        for x in (0..whole).step_by(V::LANES) {
+            let mut left = [V::zero(); R];
+            for (r, left) in left.iter_mut().enumerate() {
+                *left = V::load(a.add(r * a_row + x));
+            }
+            for (c, sums) in sums.iter_mut().enumerate() {
+                let right = V::load(b.add(c * b_row + x));
+                for (sum, left) in sums.iter_mut().zip(left) {
+                    *sum = left.fma(right, *sum);
                 }
-            } else {
-                for r in i..m.min(i + SIDE) {
-                    for c in j..n.min(j + SIDE) {
-                        let (left, right) = (&a.0[r * a.1..][..width], &b.0[c * b.1..][..width]);
-                        let mut sum = V::zero();
-                        for x in (0..width).step_by(V::LANES) {
-                            sum = V::get(left, x).fma(V::get(right, x), sum);
-                        }
-                        out[r * n + c] += sum.sum();
-                    }
+            }
+        }
+        if whole < width {
+            for (c, sums) in sums.iter_mut().enumerate() {
+                let right = V::load_first(b.add(c * b_row + whole), width - whole);
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load_first(a.add(r * a_row + whole), width - whole).fma(right, *sum);
                 }
             }
         }
     }
+    for (c, sums) in sums.iter().enumerate() {
+        for (r, sum) in sums.iter().enumerate() {
+            out[(i + r) * n + j + c] += sum.sum();
+        }
+    }
+    C
 }
 
 /// `[rows, columns] -> [columns, stride]`, zeros after `rows`.

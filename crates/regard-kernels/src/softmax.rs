@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::elementwise::rows_per_task;
-use crate::math::exp;
+use crate::math::exp_of_negative;
 use crate::simd::{Vector, kernel};
 
 /// Softmax of every row of `width`.
@@ -52,7 +52,7 @@ fn softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
         let largest = largest::<V>(x);
         let mut sum = 0.0;
         for i in (0..width).step_by(V::LANES) {
-            exp(V::get(x, i).sub(V::splat(largest))).put(out, i);
+            exp_of_negative(V::get(x, i).sub(V::splat(largest))).put(out, i);
         }
         for i in (0..width).step_by(V::LANES) {
             sum += V::get(out, i).sum();
@@ -71,7 +71,7 @@ fn log_softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
         let largest = largest::<V>(x);
         let mut sum = 0.0;
         for i in (0..width).step_by(V::LANES) {
-            exp(V::get(x, i).sub(V::splat(largest))).put(out, i);
+            exp_of_negative(V::get(x, i).sub(V::splat(largest))).put(out, i);
             sum += V::get(&out[..width], i).sum();
         }
         let shift = V::splat(largest + sum.ln());
@@ -110,7 +110,7 @@ fn log_softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_gr
         }
         let sum = V::splat(0.0 - sum.sum());
         for i in (0..width).step_by(V::LANES) {
-            exp(V::get(out, i)).fma(sum, V::get(grad, i)).put(input_grad, i);
+            exp_of_negative(V::get(out, i)).fma(sum, V::get(grad, i)).put(input_grad, i);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A tile is `[rows, 16]`: a channel, or a weight of one offset, for sixteen pixels. Lanes beyond the right
 //! edge of the image hold zeros in every tile that is read from it.
 
-use crate::math::exp;
+use crate::math::exp_of_negative;
 use crate::simd::{Vector, kernel};
 use crate::window::Window;
 
@@ -37,13 +37,16 @@ impl Place {
         channel * self.plane + self.row * self.stride + self.column
     }
 
-    /// Panics unless windows of `size` of `channels` planes lie inside `len` elements.
+    /// Panics unless windows of so many rows and columns of `channels` planes lie inside `len` elements.
     #[inline(always)]
-    fn check(&self, channels: usize, size: usize, len: usize) {
-        let last = self.start(channels - 1) + (size - 1) * (self.stride + self.step) + TILE;
+    fn check(&self, channels: usize, [rows, columns]: Span, len: usize) {
+        let last = self.start(channels - 1) + (rows - 1) * self.stride + (columns - 1) * self.step + TILE;
         assert!(channels > 0 && last <= len, "a window ends at {last}, the planes at {len}");
     }
 }
+
+/// Rows and columns of a window, or of some rows of it.
+pub(crate) type Span = [usize; 2];
 
 /// Which channels share weights: channel `i` of group `g` is `g * group_step + i * step`.
 #[derive(Clone, Copy)]
@@ -104,34 +107,42 @@ pub(crate) fn add_padded(tile: &[f32], planes: &mut [f32], place: Place) {
 
 kernel!(
     /// `out[g][o] = sum over the channels of g of tile * window at o`
-    pub(crate) fn dots(tile: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) = dots_body
+    pub(crate) fn dots(tile: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) = dots_body
 );
 
 #[inline(always)]
-fn dots_body<V: Vector>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) {
-    place.check(groups.channels(), size, planes.len());
-    assert!(tile.len() >= groups.channels() * TILE && out.len() >= groups.count * size * size * TILE);
-    // a compiled size keeps one sum per column of the window in registers
-    match size {
-        1 => dots_sized::<V, 1>(tile, planes, place, groups, out),
-        2 => dots_sized::<V, 2>(tile, planes, place, groups, out),
-        3 => dots_sized::<V, 3>(tile, planes, place, groups, out),
-        4 => dots_sized::<V, 4>(tile, planes, place, groups, out),
-        5 => dots_sized::<V, 5>(tile, planes, place, groups, out),
-        6 => dots_sized::<V, 6>(tile, planes, place, groups, out),
-        7 => dots_sized::<V, 7>(tile, planes, place, groups, out),
-        8 => dots_sized::<V, 8>(tile, planes, place, groups, out),
-        9 => dots_sized::<V, 9>(tile, planes, place, groups, out),
-        10 => dots_sized::<V, 10>(tile, planes, place, groups, out),
-        11 => dots_sized::<V, 11>(tile, planes, place, groups, out),
-        _ => panic!("window is {size}, needs 1 to {}", Window::LARGEST),
+fn dots_body<V: Vector>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) {
+    place.check(groups.channels(), span, planes.len());
+    let [rows, columns] = span;
+    assert!(tile.len() >= groups.channels() * TILE && out.len() >= groups.count * rows * columns * TILE);
+    // a compiled width keeps one sum per column of the window in registers
+    match columns {
+        1 => dots_wide::<V, 1>(tile, planes, place, groups, rows, out),
+        2 => dots_wide::<V, 2>(tile, planes, place, groups, rows, out),
+        3 => dots_wide::<V, 3>(tile, planes, place, groups, rows, out),
+        4 => dots_wide::<V, 4>(tile, planes, place, groups, rows, out),
+        5 => dots_wide::<V, 5>(tile, planes, place, groups, rows, out),
+        6 => dots_wide::<V, 6>(tile, planes, place, groups, rows, out),
+        7 => dots_wide::<V, 7>(tile, planes, place, groups, rows, out),
+        8 => dots_wide::<V, 8>(tile, planes, place, groups, rows, out),
+        9 => dots_wide::<V, 9>(tile, planes, place, groups, rows, out),
+        10 => dots_wide::<V, 10>(tile, planes, place, groups, rows, out),
+        11 => dots_wide::<V, 11>(tile, planes, place, groups, rows, out),
+        _ => panic!("window is {columns}, needs 1 to {}", Window::LARGEST),
     }
 }
 
 #[inline(always)]
-fn dots_sized<V: Vector, const S: usize>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, out: &mut [f32]) {
+fn dots_wide<V: Vector, const S: usize>(
+    tile: &[f32],
+    planes: &[f32],
+    place: Place,
+    groups: Groups,
+    rows: usize,
+    out: &mut [f32],
+) {
     for group in 0..groups.count {
-        for row in 0..S {
+        for row in 0..rows {
             for lane in (0..TILE).step_by(V::LANES) {
                 let mut sums = [V::zero(); S];
                 for index in 0..groups.size {
@@ -146,7 +157,7 @@ fn dots_sized<V: Vector, const S: usize>(tile: &[f32], planes: &[f32], place: Pl
                     }
                 }
                 for (column, sum) in sums.iter().enumerate() {
-                    sum.put(out, ((group * S + row) * S + column) * TILE + lane);
+                    sum.put(out, ((group * rows + row) * S + column) * TILE + lane);
                 }
             }
         }
@@ -155,25 +166,25 @@ fn dots_sized<V: Vector, const S: usize>(tile: &[f32], planes: &[f32], place: Pl
 
 kernel!(
     /// `out[c] = sum over offsets of weights[group of c][o] * window of c at o`
-    pub(crate) fn gather(weights: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) = gather_body
+    pub(crate) fn gather(weights: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) = gather_body
 );
 
 #[inline(always)]
-fn gather_body<V: Vector>(weights: &[f32], planes: &[f32], place: Place, groups: Groups, size: usize, out: &mut [f32]) {
-    place.check(groups.channels(), size, planes.len());
-    assert!(weights.len() >= groups.count * size * size * TILE && out.len() >= groups.channels() * TILE);
+fn gather_body<V: Vector>(weights: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) {
+    place.check(groups.channels(), span, planes.len());
+    assert!(weights.len() >= groups.count * span[0] * span[1] * TILE && out.len() >= groups.channels() * TILE);
     for group in 0..groups.count {
         let mut index = 0;
         while index + 8 <= groups.size {
-            gather_some::<V, 8>(weights, planes, place, groups, (group, index), size, out);
+            gather_some::<V, 8>(weights, planes, place, groups, (group, index), span, out);
             index += 8;
         }
         while index + 2 <= groups.size {
-            gather_some::<V, 2>(weights, planes, place, groups, (group, index), size, out);
+            gather_some::<V, 2>(weights, planes, place, groups, (group, index), span, out);
             index += 2;
         }
         if index < groups.size {
-            gather_some::<V, 1>(weights, planes, place, groups, (group, index), size, out);
+            gather_some::<V, 1>(weights, planes, place, groups, (group, index), span, out);
         }
     }
 }
@@ -185,16 +196,16 @@ fn gather_some<V: Vector, const C: usize>(
     place: Place,
     groups: Groups,
     (group, first): (usize, usize),
-    size: usize,
+    [rows, columns]: Span,
     out: &mut [f32],
 ) {
     for lane in (0..TILE).step_by(V::LANES) {
         let mut sums = [V::zero(); C];
-        for row in 0..size {
-            for column in 0..size {
+        for row in 0..rows {
+            for column in 0..columns {
                 // SAFETY: `gather_body` checked the weights and the last window of the last channel
                 unsafe {
-                    let weight = V::load(weights.as_ptr().add(((group * size + row) * size + column) * TILE + lane));
+                    let weight = V::load(weights.as_ptr().add(((group * rows + row) * columns + column) * TILE + lane));
                     for (index, sum) in sums.iter_mut().enumerate() {
                         let channel = groups.channel(group, first + index);
                         let at = place.start(channel) + row * place.stride + column * place.step + lane;
@@ -211,7 +222,7 @@ fn gather_some<V: Vector, const C: usize>(
 
 kernel!(
     /// `window of c at o += weights[group of c][o] * tile[c]`: the adjoint of [`gather`] and [`dots`]
-    pub(crate) fn scatter(weights: &[f32], tile: &[f32], planes: &mut [f32], place: Place, groups: Groups, size: usize) = scatter_body
+    pub(crate) fn scatter(weights: &[f32], tile: &[f32], planes: &mut [f32], place: Place, groups: Groups, span: Span) = scatter_body
 );
 
 #[inline(always)]
@@ -221,24 +232,28 @@ fn scatter_body<V: Vector>(
     planes: &mut [f32],
     place: Place,
     groups: Groups,
-    size: usize,
+    span: Span,
 ) {
-    place.check(groups.channels(), size, planes.len());
-    assert!(weights.len() >= groups.count * size * size * TILE && tile.len() >= groups.channels() * TILE);
-    for group in 0..groups.count {
-        for row in 0..size {
-            for column in 0..size {
-                for lane in (0..TILE).step_by(V::LANES) {
-                    // SAFETY: `scatter_body` checked the weights, the tile and the last window of the last channel.
-                    // Channels innermost: neighbouring columns overlap in memory and would wait for each other.
-                    unsafe {
-                        let weight =
-                            V::load(weights.as_ptr().add(((group * size + row) * size + column) * TILE + lane));
-                        for index in 0..groups.size {
-                            let channel = groups.channel(group, index);
-                            let at = place.start(channel) + row * place.stride + column * place.step + lane;
-                            let to = planes.as_mut_ptr().add(at);
-                            weight.fma(V::load(tile.as_ptr().add(channel * TILE + lane)), V::load(to)).store(to);
+    let [rows, columns] = span;
+    place.check(groups.channels(), span, planes.len());
+    assert!(weights.len() >= groups.count * rows * columns * TILE && tile.len() >= groups.channels() * TILE);
+    // channels innermost: neighbouring columns overlap in memory and would wait for each other
+    let together = if groups.size == 1 { groups.count } else { 1 };
+    for first in (0..groups.count).step_by(together) {
+        for row in 0..rows {
+            for column in 0..columns {
+                for group in first..first + together {
+                    for lane in (0..TILE).step_by(V::LANES) {
+                        // SAFETY: the weights, the tile and the last window of the last channel were checked
+                        unsafe {
+                            let at = ((group * rows + row) * columns + column) * TILE + lane;
+                            let weight = V::load(weights.as_ptr().add(at));
+                            for index in 0..groups.size {
+                                let channel = groups.channel(group, index);
+                                let at = place.start(channel) + row * place.stride + column * place.step + lane;
+                                let to = planes.as_mut_ptr().add(at);
+                                weight.fma(V::load(tile.as_ptr().add(channel * TILE + lane)), V::load(to)).store(to);
+                            }
                         }
                     }
                 }
@@ -254,26 +269,37 @@ kernel!(
 
 #[inline(always)]
 fn softmax_body<V: Vector>(scores: &mut [f32], offsets: usize, mask: &[f32]) {
+    assert!(mask.is_empty() || mask.len() >= offsets * TILE, "a mask of other offsets");
     for scores in scores.chunks_exact_mut(offsets * TILE) {
         for lane in (0..TILE).step_by(V::LANES) {
-            let mut largest = V::splat(f32::NEG_INFINITY);
-            for at in (lane..offsets * TILE).step_by(TILE) {
-                if !mask.is_empty() {
-                    V::get(mask, at).positive(V::get(scores, at), V::splat(f32::NEG_INFINITY)).put(scores, at);
+            // SAFETY: a group has `offsets` tiles, as has the mask
+            unsafe {
+                let scores = scores.as_mut_ptr().add(lane);
+                // two of each, so that none waits for the one before
+                let mut largest = [V::splat(f32::NEG_INFINITY); 2];
+                for offset in 0..offsets {
+                    let score = scores.add(offset * TILE);
+                    if !mask.is_empty() {
+                        let seen = V::load(mask.as_ptr().add(offset * TILE + lane));
+                        seen.positive(V::load(score), V::splat(f32::NEG_INFINITY)).store(score);
+                    }
+                    largest[offset % 2] = largest[offset % 2].max(V::load(score));
                 }
-                largest = largest.max(V::get(scores, at));
-            }
-            // a pixel beyond the edge may see nothing: a finite shift keeps its weights zero instead of NaN
-            largest = V::splat(-1e30).max(largest);
-            let mut sum = V::zero();
-            for at in (lane..offsets * TILE).step_by(TILE) {
-                let weight = exp(V::get(scores, at).sub(largest));
-                weight.put(scores, at);
-                sum = sum.add(weight);
-            }
-            let scale = sum.positive(V::splat(1.0).div(sum), sum);
-            for at in (lane..offsets * TILE).step_by(TILE) {
-                V::get(scores, at).mul(scale).put(scores, at);
+                // a pixel beyond the edge may see nothing: a finite shift keeps its weights zero instead of NaN
+                let largest = V::splat(-1e30).max(largest[0].max(largest[1]));
+                let mut sum = [V::zero(); 2];
+                for offset in 0..offsets {
+                    let score = scores.add(offset * TILE);
+                    let weight = exp_of_negative(V::load(score).sub(largest));
+                    weight.store(score);
+                    sum[offset % 2] = sum[offset % 2].add(weight);
+                }
+                let sum = sum[0].add(sum[1]);
+                let scale = sum.positive(V::splat(1.0).div(sum), sum);
+                for offset in 0..offsets {
+                    let weight = scores.add(offset * TILE);
+                    V::load(weight).mul(scale).store(weight);
+                }
             }
         }
     }
@@ -288,12 +314,19 @@ kernel!(
 fn softmax_backward_body<V: Vector>(weights: &[f32], slopes: &mut [f32], offsets: usize) {
     for (weights, slopes) in weights.chunks_exact(offsets * TILE).zip(slopes.chunks_exact_mut(offsets * TILE)) {
         for lane in (0..TILE).step_by(V::LANES) {
-            let mut dot = V::zero();
-            for at in (lane..offsets * TILE).step_by(TILE) {
-                dot = V::get(weights, at).fma(V::get(slopes, at), dot);
-            }
-            for at in (lane..offsets * TILE).step_by(TILE) {
-                V::get(weights, at).mul(V::get(slopes, at).sub(dot)).put(slopes, at);
+            // SAFETY: both have `offsets` tiles
+            unsafe {
+                let (weights, slopes) = (weights.as_ptr().add(lane), slopes.as_mut_ptr().add(lane));
+                let mut dot = [V::zero(); 2];
+                for offset in 0..offsets {
+                    let (weight, slope) = (V::load(weights.add(offset * TILE)), V::load(slopes.add(offset * TILE)));
+                    dot[offset % 2] = weight.fma(slope, dot[offset % 2]);
+                }
+                let dot = dot[0].add(dot[1]);
+                for offset in 0..offsets {
+                    let slope = slopes.add(offset * TILE);
+                    V::load(weights.add(offset * TILE)).mul(V::load(slope).sub(dot)).store(slope);
+                }
             }
         }
     }
@@ -311,35 +344,61 @@ pub(crate) enum Pairing {
 
 kernel!(
     /// `out[c][o] = tile[c] (pairing) window of c at o`, for every channel of the tile
-    pub(crate) fn pair(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, size: usize, out: &mut [f32]) = pair_body
+    pub(crate) fn pair(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, span: Span, out: &mut [f32]) = pair_body
 );
 
 #[inline(always)]
-fn pair_body<V: Vector>(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, size: usize, out: &mut [f32]) {
-    for (channel, out) in out.chunks_exact_mut(size * size * TILE).enumerate() {
+fn pair_body<V: Vector>(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, span: Span, out: &mut [f32]) {
+    // a loop for each, without a choice inside, and without closures: these have the plain instruction set
+    match pairing {
+        Pairing::Add => pair_by::<V, { Pairing::Add as u8 }>(tile, planes, place, span, out),
+        Pairing::Subtract => pair_by::<V, { Pairing::Subtract as u8 }>(tile, planes, place, span, out),
+        Pairing::Multiply => pair_by::<V, { Pairing::Multiply as u8 }>(tile, planes, place, span, out),
+        Pairing::First => pair_by::<V, { Pairing::First as u8 }>(tile, planes, place, span, out),
+        Pairing::Second => pair_by::<V, { Pairing::Second as u8 }>(tile, planes, place, span, out),
+    }
+}
+
+#[inline(always)]
+fn pair_by<V: Vector, const PAIRING: u8>(tile: &[f32], planes: &[f32], place: Place, span: Span, out: &mut [f32]) {
+    const ADD: u8 = Pairing::Add as u8;
+    const SUBTRACT: u8 = Pairing::Subtract as u8;
+    const MULTIPLY: u8 = Pairing::Multiply as u8;
+    const FIRST: u8 = Pairing::First as u8;
+    let [rows, columns] = span;
+    let channels = out.len() / (rows * columns * TILE);
+    if channels == 0 {
+        return;
+    }
+    place.check(channels, span, planes.len());
+    assert!(tile.len() >= channels * TILE, "a tile of {channels} channels");
+    for channel in 0..channels {
         for lane in (0..TILE).step_by(V::LANES) {
-            let first = V::get(tile, channel * TILE + lane);
-            for row in 0..size {
-                let start = place.start(channel) + row * place.stride + lane;
-                for column in 0..size {
-                    let second = V::get(planes, start + column * place.step);
-                    let value = match pairing {
-                        Pairing::Add => first.add(second),
-                        Pairing::Subtract => first.sub(second),
-                        Pairing::Multiply => first.mul(second),
-                        Pairing::First => first,
-                        Pairing::Second => second,
-                    };
-                    value.put(out, (row * size + column) * TILE + lane);
+            // SAFETY: the tile and the last window of the last channel were checked, `out` gave the channels
+            unsafe {
+                let first = V::load(tile.as_ptr().add(channel * TILE + lane));
+                for row in 0..rows {
+                    let start = planes.as_ptr().add(place.start(channel) + row * place.stride + lane);
+                    let out = out.as_mut_ptr().add((channel * rows + row) * columns * TILE + lane);
+                    for column in 0..columns {
+                        let second = V::load(start.add(column * place.step));
+                        let value = match PAIRING {
+                            ADD => first.add(second),
+                            SUBTRACT => first.sub(second),
+                            MULTIPLY => first.mul(second),
+                            FIRST => first,
+                            _ => second,
+                        };
+                        value.store(out.add(column * TILE));
+                    }
                 }
             }
         }
     }
 }
 
-/// `out[c] = sum over offsets of x[c][o]`
-pub(crate) fn sum_offsets(x: &[f32], offsets: usize, out: &mut [f32]) {
-    out.fill(0.0);
+/// `out[c] += sum over offsets of x[c][o]`
+pub(crate) fn add_offsets(x: &[f32], offsets: usize, out: &mut [f32]) {
     for (x, out) in x.chunks_exact(offsets * TILE).zip(out.chunks_exact_mut(TILE)) {
         for x in x.chunks_exact(TILE) {
             out.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);

@@ -7,11 +7,11 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::{filled, piece};
+use crate::elementwise::{filled, piece, rows_per_task, share};
 use crate::product::transpose_into;
-use crate::tile::TILE;
+use crate::tile::{Span, TILE};
 
-/// Rows of one task, of one image and of sixteen. Fixed, so that sums are ordered the same whatever the number of
+/// Rows of one task, of one image and of sixteen, about. Fixed, so that sums are ordered the same whatever the number of
 /// threads.
 const BANDS: [usize; 2] = [8, 4];
 /// The widest image that is laid beside others: from here on it fills its own tiles well enough.
@@ -69,6 +69,11 @@ impl Window {
         self.height * self.width
     }
 
+    /// Rows and columns of the window.
+    pub(crate) fn span(&self) -> Span {
+        [self.size; 2]
+    }
+
     /// Positions of the window.
     #[must_use]
     pub fn offsets(&self) -> usize {
@@ -108,42 +113,56 @@ impl Window {
     pub(crate) fn pad(&self, x: &[f32], border: Border) -> Vec<f32> {
         let channels = x.len() / self.pixels();
         let (stride, before, step) = (self.stride(), self.before(), self.step);
-        let columns = self.width / step;
-        let mut padded = vec![0.0; channels * self.plane(self.height)];
-        for (plane, x) in padded.chunks_exact_mut(self.plane(self.height)).zip(x.chunks_exact(self.pixels())) {
-            for (row, padded) in plane.chunks_exact_mut(stride).enumerate() {
-                let Some(row) = source(row, before, self.height, border) else { continue };
-                let x = &x[row * self.width..][..self.width];
-                padded[before * step..][..self.width].copy_from_slice(x);
-                if border == Border::Reflect {
-                    for column in (0..before).chain(before + columns..columns + self.size - 1) {
-                        let from = mirror(column, before, columns);
-                        padded[column * step..][..step].copy_from_slice(&x[from * step..][..step]);
+        let (columns, plane, group) = (self.width / step, self.plane(self.height), self.planes_per_task());
+        filled(channels * plane, group * plane, |index, padded| {
+            let x = piece(x, index, group * self.pixels());
+            for (plane, x) in padded.chunks_exact_mut(plane).zip(x.chunks_exact(self.pixels())) {
+                for (row, padded) in plane.chunks_exact_mut(stride).enumerate() {
+                    let Some(row) = source(row, before, self.height, border) else { continue };
+                    let x = &x[row * self.width..][..self.width];
+                    padded[before * step..][..self.width].copy_from_slice(x);
+                    if border == Border::Reflect {
+                        for column in self.beyond() {
+                            let from = mirror(column, before, columns);
+                            padded[column * step..][..step].copy_from_slice(&x[from * step..][..step]);
+                        }
                     }
                 }
             }
-        }
-        padded
+        })
     }
 
     /// The adjoint of [`pad`](Self::pad): what went into the border comes back to where it was copied from.
     pub(crate) fn fold(&self, padded: &[f32], border: Border) -> Vec<f32> {
         let channels = padded.len() / self.plane(self.height);
         let (stride, before, step) = (self.stride(), self.before(), self.step);
-        let columns = self.width / step;
-        let mut x = vec![0.0; channels * self.pixels()];
-        for (plane, x) in padded.chunks_exact(self.plane(self.height)).zip(x.chunks_exact_mut(self.pixels())) {
-            for (row, padded) in plane.chunks_exact(stride).enumerate() {
-                let Some(row) = source(row, before, self.height, border) else { continue };
-                let x = &mut x[row * self.width..][..self.width];
-                for (column, values) in padded.chunks_exact(step).take(columns + self.size - 1).enumerate() {
-                    if let Some(column) = source(column, before, columns, border) {
-                        x[column * step..][..step].iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        let (columns, plane, group) = (self.width / step, self.plane(self.height), self.planes_per_task());
+        filled(channels * self.pixels(), group * self.pixels(), |index, x| {
+            let padded = piece(padded, index, group * plane);
+            for (plane, x) in padded.chunks_exact(plane).zip(x.chunks_exact_mut(self.pixels())) {
+                for (row, padded) in plane.chunks_exact(stride).enumerate() {
+                    let Some(row) = source(row, before, self.height, border) else { continue };
+                    let x = &mut x[row * self.width..][..self.width];
+                    add(x, &padded[before * step..][..self.width]);
+                    if border == Border::Reflect {
+                        for column in self.beyond() {
+                            let to = mirror(column, before, columns);
+                            add(&mut x[to * step..][..step], &padded[column * step..][..step]);
+                        }
                     }
                 }
             }
-        }
-        x
+        })
+    }
+
+    /// Padded columns that are not of the image.
+    fn beyond(&self) -> impl Iterator<Item = usize> + use<> {
+        let (before, columns) = (self.before(), self.width / self.step);
+        (0..before).chain(before + columns..columns + self.size - 1)
+    }
+
+    fn planes_per_task(&self) -> usize {
+        rows_per_task(self.pixels())
     }
 
     /// One where a padded plane shows the image, zero beyond it.
@@ -154,7 +173,7 @@ impl Window {
     /// Runs `work` on bands of rows, in parallel, results in order.
     pub(crate) fn bands<T: Send>(&self, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<(Range<usize>, T)> {
         let [single, several] = BANDS;
-        let rows = if self.step == 1 { single } else { several };
+        let rows = share(self.height, if self.step == 1 { single } else { several });
         let count = self.height.div_ceil(rows);
         (0..count)
             .into_par_iter()
@@ -174,20 +193,24 @@ impl Window {
     /// Puts a band `[C, rows, W]` into an image `[C, H, W]`.
     pub(crate) fn put_band(&self, image: &mut [f32], rows: &Range<usize>, band: &[f32]) {
         let part = rows.len() * self.width;
-        for (image, band) in image.chunks_exact_mut(self.pixels()).zip(band.chunks_exact(part)) {
+        let planes = image.par_chunks_exact_mut(self.pixels()).zip(band.par_chunks_exact(part));
+        planes.with_min_len(self.planes_per_task()).for_each(|(image, band)| {
             image[rows.start * self.width..][..part].copy_from_slice(band);
-        }
+        });
     }
 
     /// Adds the padded gradient of a band `[C, rows + k - 1, stride]` to that of the image.
     pub(crate) fn add_band(&self, padded: &mut [f32], rows: &Range<usize>, band: &[f32]) {
-        let part = self.plane(rows.len());
-        for (padded, band) in padded.chunks_exact_mut(self.plane(self.height)).zip(band.chunks_exact(part)) {
-            for (sum, value) in padded[rows.start * self.stride()..].iter_mut().zip(band) {
-                *sum += value;
-            }
-        }
+        let planes =
+            padded.par_chunks_exact_mut(self.plane(self.height)).zip(band.par_chunks_exact(self.plane(rows.len())));
+        planes.with_min_len(self.planes_per_task()).for_each(|(padded, band)| {
+            add(&mut padded[rows.start * self.stride()..][..band.len()], band);
+        });
     }
+}
+
+fn add(sums: &mut [f32], values: &[f32]) {
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
 /// Lays every sixteen images side by side: `[B, ..] -> [B/16, .., 16]`.

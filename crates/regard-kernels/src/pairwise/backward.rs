@@ -1,12 +1,13 @@
 //! The backward pass of pairwise attention: tiles are run again, then backwards.
 //!
 //! With given moments one sweep over the image is enough. With the batch's own, the gradient of a norm's input needs
-//! the means of gradients over all pairs, so there is a sweep for each norm and one for the inputs.
+//! the means of gradients over all pairs. Hence a sweep for the second norm and one for the first; what the means of the
+//! first take off the inputs' gradients is linear in the relations, and a last sweep without gamma mends it.
 
 use rayon::prelude::*;
 use std::ops::Range;
 
-use super::{At, Gamma, Image, Inputs, Pairwise, Position, Relation, Scratch};
+use super::{At, Gamma, Image, Inputs, Pairwise, Part, Position, Relation, Scratch};
 use crate::elementwise::add_all;
 use crate::gamma::{Moments, NormGrads, Statistics, add_row_sums, valid};
 use crate::product::{Matrix, Size, add_row_products, multiply};
@@ -44,19 +45,22 @@ impl Pairwise {
         grad: &[f32],
     ) -> [Vec<f32>; 5] {
         let gamma = Gamma::new(self, inputs[4], moments);
-        let sweep =
-            |wanted: Wanted, means: [Option<&NormGrads>; 2]| self.sweep_grads(inputs, &gamma, grad, wanted, means);
+        let sweep = |wanted: Wanted, second: Option<&NormGrads>| self.sweep_grads(inputs, &gamma, grad, wanted, second);
         let Grads { images, sums } = match statistics {
-            Statistics::Given => sweep(Wanted { second: true, first: true, inputs: true }, [None, None]),
+            Statistics::Given => sweep(Wanted { second: true, first: true, mend: None }, None),
             Statistics::Batch => {
-                let mut all = sweep(Wanted { second: true, ..Wanted::default() }, [None, None]);
+                let mut all = sweep(Wanted { second: true, first: false, mend: None }, None);
                 let second = all.sums.norm2.mean(moments[1].count);
-                let middle = sweep(Wanted { first: true, ..Wanted::default() }, [None, Some(&second)]);
-                let first = middle.sums.norm1.mean(moments[0].count);
-                let last = sweep(Wanted { inputs: true, ..Wanted::default() }, [Some(&first), Some(&second)]);
-                all.sums.add(&middle.sums);
-                for (image, last) in all.images.iter_mut().zip(last.images) {
-                    (image.phi, image.psi, image.position) = (last.phi, last.psi, last.position);
+                let middle = sweep(Wanted { second: false, first: true, mend: None }, Some(&second));
+                all.sums.norm1 = middle.sums.norm1;
+                all.sums.linear1 = middle.sums.linear1;
+                let first = all.sums.norm1.mean(moments[0].count);
+                let last = sweep(Wanted { second: false, first: false, mend: Some(&first) }, None);
+                for ((image, middle), last) in all.images.iter_mut().zip(middle.images).zip(last.images) {
+                    (image.phi, image.psi, image.position) = (middle.phi, middle.psi, middle.position);
+                    add_all(&mut image.phi, [last.phi]);
+                    add_all(&mut image.psi, [last.psi]);
+                    add_all(&mut image.position, [last.position]);
                 }
                 all
             }
@@ -83,7 +87,7 @@ impl Pairwise {
         gamma: &Gamma,
         grad: &[f32],
         wanted: Wanted,
-        means: [Option<&NormGrads>; 2],
+        second: Option<&NormGrads>,
     ) -> Grads {
         let window = &self.window;
         let images: Vec<(ImageGrads, Sums)> = (0..self.batch)
@@ -96,7 +100,11 @@ impl Pairwise {
                     let mut scratch = Scratch::new(self);
                     for row in rows {
                         for (column, count) in window.tiles() {
-                            image.backward(gamma, grad, (row, column, count), wanted, means, &mut scratch, &mut band);
+                            let at = (row, column, count);
+                            match wanted.mend {
+                                Some(first) => image.mend(gamma, at, first, &mut scratch, &mut band),
+                                None => image.backward(gamma, grad, at, wanted, second, &mut scratch, &mut band),
+                            }
                         }
                     }
                     band
@@ -132,11 +140,14 @@ impl Pairwise {
 }
 
 /// What a sweep of the backward pass is for; later things need the means that earlier ones give.
-#[derive(Clone, Copy, Default)]
-struct Wanted {
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    /// Gradients of beta and of what comes behind the hidden layer.
     second: bool,
+    /// Gradients of what comes before it, and of the other inputs.
     first: bool,
-    inputs: bool,
+    /// Nothing but what these means of the first norm take off the gradients of the inputs.
+    mend: Option<&'a NormGrads>,
 }
 
 struct Grads {
@@ -218,92 +229,123 @@ impl Image<'_> {
         grad: &[f32],
         at: At,
         wanted: Wanted,
-        means: [Option<&NormGrads>; 2],
+        second: Option<&NormGrads>,
         scratch: &mut Scratch,
         band: &mut Band,
     ) {
-        let (case, window, pairs) = (self.case, &self.case.window, self.case.pairs());
+        let (case, window, all) = (self.case, &self.case.window, self.case.pairs());
         let (d, hidden, weights) = (case.delta(), case.hidden, case.weights);
         let place = Place::new(window, window.height, at.0, at.1);
         let local = Place::new(window, band.rows.len(), at.0 - band.rows.start, at.1);
         let valid = valid(at.2);
         self.weigh(gamma, at, scratch);
         tile::read(grad, window, at, &mut scratch.out);
-        tile::dots(&scratch.out, &self.beta, place, case.groups(), window.size, &mut scratch.slopes);
+        tile::dots(&scratch.out, &self.beta, place, case.groups(), window.span(), &mut scratch.slopes);
         tile::softmax_backward(&scratch.weights, &mut scratch.slopes, window.offsets());
-        let size = Size { m: hidden, inner: weights, n: pairs };
-        let across = Matrix::transposed(gamma.linear2, hidden);
-        multiply(size, across, (&scratch.slopes, pairs), (&mut scratch.hidden_grad, pairs), false);
-        let mut ignored = NormGrads::new(hidden);
-        let sums = if wanted.second { &mut band.sums.norm2 } else { &mut ignored };
-        gamma.norm2.relu_backward(&scratch.hidden, &scratch.relu2, &mut scratch.hidden_grad, sums);
         if wanted.second {
-            tile::scatter(&scratch.weights, &scratch.out, &mut band.beta, local, case.groups(), window.size);
+            tile::scatter(&scratch.weights, &scratch.out, &mut band.beta, local, case.groups(), window.span());
             add_row_sums(&scratch.slopes, &mut band.sums.bias);
-            let size = Size { m: weights, inner: pairs, n: hidden };
-            add_row_products(size, (&scratch.slopes, pairs), (&scratch.relu2, pairs), &mut band.sums.linear2);
         }
-        if !(wanted.first || wanted.inputs) {
-            return;
+        scratch.tile.fill(0.0);
+        for part in case.parts() {
+            let pairs = part.pairs();
+            let slopes = &scratch.slopes[part.range().start..];
+            let hidden_grad = &mut scratch.hidden_grad[..hidden * pairs];
+            let size = Size { m: hidden, inner: weights, n: pairs };
+            multiply(size, Matrix::transposed(gamma.linear2, hidden), (slopes, all), (hidden_grad, pairs), false);
+            gamma.norm2.backward(&scratch.hidden[part.of(hidden)], &valid, second, hidden_grad, &mut band.sums.norm2);
+            if wanted.second {
+                let relu = &scratch.relu2[part.of(hidden)];
+                let size = Size { m: weights, inner: pairs, n: hidden };
+                add_row_products(size, (slopes, all), (relu, pairs), &mut band.sums.linear2);
+            }
+            if wanted.first {
+                let relu = &scratch.relu1[part.of(d)];
+                let size = Size { m: hidden, inner: pairs, n: d };
+                add_row_products(size, (hidden_grad, pairs), (relu, pairs), &mut band.sums.linear1);
+                let delta_grad = &mut scratch.delta_grad[..d * pairs];
+                let size = Size { m: d, inner: hidden, n: pairs };
+                multiply(size, Matrix::transposed(gamma.linear1, d), (hidden_grad, pairs), (delta_grad, pairs), false);
+                gamma.norm1.backward(&scratch.delta[part.of(d)], &valid, None, delta_grad, &mut band.sums.norm1);
+                self.relate_backward(at, part, scratch, band);
+            }
         }
-
-        gamma.norm2.backward(&scratch.hidden, &valid, means[1], &mut scratch.hidden_grad);
-        let size = Size { m: d, inner: hidden, n: pairs };
-        let across = Matrix::transposed(gamma.linear1, d);
-        multiply(size, across, (&scratch.hidden_grad, pairs), (&mut scratch.delta_grad, pairs), false);
-        let mut ignored = NormGrads::new(d);
-        let sums = if wanted.first { &mut band.sums.norm1 } else { &mut ignored };
-        gamma.norm1.relu_backward(&scratch.delta, &scratch.relu1, &mut scratch.delta_grad, sums);
         if wanted.first {
-            let size = Size { m: hidden, inner: pairs, n: d };
-            add_row_products(size, (&scratch.hidden_grad, pairs), (&scratch.relu1, pairs), &mut band.sums.linear1);
-        }
-        if wanted.inputs {
-            gamma.norm1.backward(&scratch.delta, &valid, means[0], &mut scratch.delta_grad);
-            self.relate_backward(at, place, local, scratch, band);
+            self.write_own(at, scratch, band);
         }
     }
 
-    /// From the gradients of the relations to those of phi, psi and the position.
-    fn relate_backward(&self, at: At, place: Place, local: Place, scratch: &mut Scratch, band: &mut Band) {
-        let (case, window) = (self.case, &self.case.window);
-        let (size, features, pairs) = (window.size, case.features, case.pairs());
-        let part = band.rows.len() * window.width;
-        let start = (at.0 - band.rows.start) * window.width + at.1;
-        let (relation, position) = scratch.delta_grad.split_at((case.delta() - case.places()) * pairs);
+    /// Takes the means of the first norm off the gradients of the inputs.
+    fn mend(&self, gamma: &Gamma, at: At, first: &NormGrads, scratch: &mut Scratch, band: &mut Band) {
+        let (case, valid) = (self.case, valid(at.2));
+        self.read(at, scratch);
+        scratch.tile.fill(0.0);
+        for part in case.parts() {
+            self.relate(at, part, scratch);
+            let delta_grad = &mut scratch.delta_grad[..case.delta() * part.pairs()];
+            gamma.norm1.mend(&scratch.delta[part.of(case.delta())], &valid, first, delta_grad);
+            self.relate_backward(at, part, scratch, band);
+        }
+        self.write_own(at, scratch, band);
+    }
+
+    /// From the gradients of a part's relations to those of psi and the neighbours' positions, and to what they add to
+    /// those of the tile itself.
+    fn relate_backward(&self, at: At, part: Part, scratch: &mut Scratch, band: &mut Band) {
+        let (case, window, span) = (self.case, &self.case.window, part.span());
+        let (features, offsets) = (case.features, part.rows * part.columns);
+        let place = Place::new(window, window.height, at.0, at.1).shifted(part.row, 0);
+        let local = Place::new(window, band.rows.len(), at.0 - band.rows.start, at.1).shifted(part.row, 0);
+        let (relation, position) =
+            scratch.delta_grad[..case.delta() * part.pairs()].split_at((case.delta() - case.places()) * part.pairs());
         let each = Groups::blocked(features, 1);
-        let phi_grad = &mut scratch.tile[..features * TILE];
-        phi_grad.fill(0.0);
+        let (phi_grad, centre) = scratch.tile.split_at_mut(features * TILE);
+        let seen = &mut scratch.seen;
         match case.relation {
             Relation::Summation | Relation::Subtraction => {
-                tile::sum_offsets(relation, window.offsets(), phi_grad);
+                tile::add_offsets(relation, offsets, phi_grad);
                 let sign = if case.relation == Relation::Summation { 1.0 } else { -1.0 };
-                tile::scatter(relation, &vec![sign; features * TILE], &mut band.psi, local, each, size);
+                seen.fill(sign);
+                tile::scatter(relation, seen, &mut band.psi, local, each, span);
             }
             Relation::Hadamard => {
-                tile::gather(relation, &self.psi, place, each, size, phi_grad);
-                tile::scatter(relation, &scratch.phi, &mut band.psi, local, each, size);
+                tile::gather(relation, &self.psi, place, each, span, seen);
+                add(phi_grad, seen);
+                tile::scatter(relation, &scratch.phi, &mut band.psi, local, each, span);
             }
             Relation::Concatenation => {
-                let (own, other) = relation.split_at(features * pairs);
-                tile::sum_offsets(own, window.offsets(), phi_grad);
-                tile::scatter(other, &vec![1.0; features * TILE], &mut band.psi, local, each, size);
+                let (own, other) = relation.split_at(features * part.pairs());
+                tile::add_offsets(own, offsets, phi_grad);
+                seen.fill(1.0);
+                tile::scatter(other, seen, &mut band.psi, local, each, span);
             }
             Relation::Dot => {
                 let all = Groups::blocked(1, features);
-                tile::gather(relation, &self.psi, place, all, size, phi_grad);
-                tile::scatter(relation, &scratch.phi, &mut band.psi, local, all, size);
+                tile::gather(relation, &self.psi, place, all, span, seen);
+                add(phi_grad, seen);
+                tile::scatter(relation, &scratch.phi, &mut band.psi, local, all, span);
             }
         }
-        tile::write(phi_grad, at.2, &mut band.phi, part, start);
         if case.position != Position::None {
             let sign = if case.position == Position::Relative { -1.0 } else { 1.0 };
-            tile::scatter(position, &[sign; 2 * TILE], &mut band.position, local, Groups::blocked(2, 1), size);
+            tile::scatter(position, &[sign; 2 * TILE], &mut band.position, local, Groups::blocked(2, 1), span);
             if case.position == Position::Relative {
-                let centre = &mut scratch.tile[..2 * TILE];
-                tile::sum_offsets(position, window.offsets(), centre);
-                tile::write(centre, at.2, &mut band.centre, part, start);
+                tile::add_offsets(position, offsets, centre);
             }
         }
     }
+
+    /// The gradients of the tile itself, when all its neighbours have added to them.
+    fn write_own(&self, at: At, scratch: &Scratch, band: &mut Band) {
+        let window = &self.case.window;
+        let part = band.rows.len() * window.width;
+        let start = (at.0 - band.rows.start) * window.width + at.1;
+        let (phi_grad, centre) = scratch.tile.split_at(self.case.features * TILE);
+        tile::write(phi_grad, at.2, &mut band.phi, part, start);
+        tile::write(centre, at.2, &mut band.centre, part, start);
+    }
+}
+
+fn add(sums: &mut [f32], parts: &[f32]) {
+    sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
 }

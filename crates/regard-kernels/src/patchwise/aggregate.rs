@@ -47,7 +47,7 @@ impl PatchAggregate {
                         tile::read(hidden, window, (row, column, count), &mut tile);
                         self.weigh(inputs, &tile, &mut weights);
                         let place = Place::new(window, window.height, row, column);
-                        tile::gather(&weights, &beta, place, self.groups(), window.size, &mut sum);
+                        tile::gather(&weights, &beta, place, self.groups(), window.span(), &mut sum);
                         tile::write(&sum, count, &mut band, part, (row - rows.start) * window.width + column);
                     }
                 }
@@ -112,8 +112,8 @@ impl PatchAggregate {
                     tile::read(hidden, window, at, &mut tile);
                     tile::read(grad, window, at, &mut out_grad);
                     self.weigh(inputs, &tile, &mut weights);
-                    tile::scatter(&weights, &out_grad, &mut band[3], local, self.groups(), window.size);
-                    tile::dots(&out_grad, &beta, place, self.groups(), window.size, &mut slopes);
+                    tile::scatter(&weights, &out_grad, &mut band[3], local, self.groups(), window.span());
+                    tile::dots(&out_grad, &beta, place, self.groups(), window.span(), &mut slopes);
                     add_row_sums(&slopes, &mut band[2]);
                     let size = Size { m: outputs, inner: TILE, n: self.hidden };
                     transpose_into(&tile, TILE, self.hidden, &mut across);

@@ -212,9 +212,8 @@ impl PatchRelate {
                     tile::read(grad, window, at, &mut out_grad);
                     let size = Size { m: d, inner: hidden, n: TILE };
                     multiply(size, Matrix::transposed(linear, d), (&out_grad, TILE), (&mut delta_grad, TILE), false);
-                    let mut ignored = NormGrads::new(d);
-                    let sums = if sweep.parameters { &mut band.norm } else { &mut ignored };
-                    norm.relu_backward(&scratch.delta, &scratch.relu, &mut delta_grad, sums);
+                    // sums of a later sweep are not looked at
+                    norm.backward(&scratch.delta, &valid(count), sweep.means, &mut delta_grad, &mut band.norm);
                     if sweep.parameters {
                         // sixteen pixels are too few to sum along: turned round, the sum is over rows
                         transpose_into(&scratch.relu, TILE, d, &mut across);
@@ -222,7 +221,6 @@ impl PatchRelate {
                         multiply(size, Matrix::rows(&out_grad, TILE), (&across, d), (&mut band.linear, d), true);
                     }
                     if sweep.inputs {
-                        norm.backward(&scratch.delta, &valid(count), sweep.means, &mut delta_grad);
                         let local = Place::new(window, rows.len(), row - rows.start, column);
                         image.relate_backward(at, local, &delta_grad, &mut scratch, &mut band);
                     }
@@ -344,27 +342,28 @@ impl<'a> RelateImage<'a> {
     /// Fills `delta` with the relations of a tile.
     fn relate(&self, at: At, scratch: &mut RelateScratch) {
         let (case, window) = (self.case, &self.case.window);
-        let (size, features, offsets) = (window.size, case.features, window.offsets());
+        let (size, span) = (window.size, window.span());
+        let (features, offsets) = (case.features, window.offsets());
         let place = Place::new(window, window.height, at.0, at.1);
         let all = Groups::blocked(1, features);
         match case.relation {
             Relation::Star => {
                 tile::read(self.phi, window, at, &mut scratch.phi);
-                tile::dots(&scratch.phi, &self.psi, place, all, size, &mut scratch.delta);
+                tile::dots(&scratch.phi, &self.psi, place, all, span, &mut scratch.delta);
             }
             Relation::Clique => {
                 for (offset, delta) in scratch.delta.chunks_exact_mut(offsets * TILE).enumerate() {
                     tile::read_padded(&self.phi_padded, place.shifted(offset / size, offset % size), &mut scratch.phi);
-                    tile::dots(&scratch.phi, &self.psi, place, all, size, delta);
+                    tile::dots(&scratch.phi, &self.psi, place, all, span, delta);
                 }
             }
             Relation::Concatenation => {
                 let (own, patch) = scratch.delta.split_at_mut(features * TILE);
                 tile::read(self.phi, window, at, own);
-                tile::pair(tile::Pairing::Second, own, &self.psi, place, size, patch);
+                tile::pair(tile::Pairing::Second, own, &self.psi, place, span, patch);
             }
             Relation::Patch => {
-                tile::pair(tile::Pairing::Second, &scratch.phi, &self.psi, place, size, &mut scratch.delta);
+                tile::pair(tile::Pairing::Second, &scratch.phi, &self.psi, place, span, &mut scratch.delta);
             }
         }
     }
@@ -372,7 +371,8 @@ impl<'a> RelateImage<'a> {
     /// From the gradients of the relations to those of phi and psi.
     fn relate_backward(&self, at: At, local: Place, grad: &[f32], scratch: &mut RelateScratch, band: &mut RelateGrads) {
         let (case, window) = (self.case, &self.case.window);
-        let (size, features, offsets) = (window.size, case.features, window.offsets());
+        let (size, span) = (window.size, window.span());
+        let (features, offsets) = (case.features, window.offsets());
         let place = Place::new(window, window.height, at.0, at.1);
         let (all, each) = (Groups::blocked(1, features), Groups::blocked(features, 1));
         let start = local.row * window.width + at.1;
@@ -380,25 +380,25 @@ impl<'a> RelateImage<'a> {
         let ones = &vec![1.0; features * TILE];
         match case.relation {
             Relation::Star => {
-                tile::gather(grad, &self.psi, place, all, size, &mut scratch.tile);
+                tile::gather(grad, &self.psi, place, all, span, &mut scratch.tile);
                 tile::write(&scratch.tile, at.2, &mut band.phi, plane, start);
-                tile::scatter(grad, &scratch.phi, &mut band.psi, local, all, size);
+                tile::scatter(grad, &scratch.phi, &mut band.psi, local, all, span);
             }
             Relation::Clique => {
                 for (offset, grad) in grad.chunks_exact(offsets * TILE).enumerate() {
                     let (row, column) = (offset / size, offset % size);
                     tile::read_padded(&self.phi_padded, place.shifted(row, column), &mut scratch.phi);
-                    tile::gather(grad, &self.psi, place, all, size, &mut scratch.tile);
+                    tile::gather(grad, &self.psi, place, all, span, &mut scratch.tile);
                     tile::add_padded(&scratch.tile, &mut band.phi, local.shifted(row, column));
-                    tile::scatter(grad, &scratch.phi, &mut band.psi, local, all, size);
+                    tile::scatter(grad, &scratch.phi, &mut band.psi, local, all, span);
                 }
             }
             Relation::Concatenation => {
                 let (own, patch) = grad.split_at(features * TILE);
                 tile::write(own, at.2, &mut band.phi, plane, start);
-                tile::scatter(patch, ones, &mut band.psi, local, each, size);
+                tile::scatter(patch, ones, &mut band.psi, local, each, span);
             }
-            Relation::Patch => tile::scatter(grad, ones, &mut band.psi, local, each, size),
+            Relation::Patch => tile::scatter(grad, ones, &mut band.psi, local, each, span),
         }
     }
 }
