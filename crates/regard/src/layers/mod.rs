@@ -2,6 +2,7 @@
 
 mod convolution;
 mod encoder;
+mod joint;
 mod linear;
 mod local;
 mod multi_head;

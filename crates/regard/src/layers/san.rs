@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::Pointwise;
+use super::joint::joint;
 use super::local::positive;
 use crate::attention::{
     Attended, Gamma, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwise, pairwise, patchwise,
@@ -131,11 +132,18 @@ struct Convolutions {
 }
 
 /// `phi, psi, beta` of a map, each convolution run once.
-fn features(map: Tensor<4>, [phi, psi]: [Option<&Pointwise>; 2], beta: &Pointwise) -> [Tensor<4>; 3] {
-    let beta = beta.forward(map.clone());
-    let phi = phi.map_or_else(|| beta.clone(), |phi| phi.forward(map.clone()));
-    let psi = psi.map_or_else(|| phi.clone(), |psi| psi.forward(map));
-    [phi, psi, beta]
+fn features(map: Tensor<4>, phi_psi: [Option<&Pointwise>; 2], beta: &Pointwise) -> [Tensor<4>; 3] {
+    match phi_psi {
+        [Some(phi), Some(psi)] => joint(map, [phi, psi, beta]),
+        [Some(phi), None] => {
+            let [phi, beta] = joint(map, [phi, beta]);
+            [phi.clone(), phi, beta]
+        }
+        [None, psi] => {
+            let beta = beta.forward(map.clone());
+            [beta.clone(), psi.map_or_else(|| beta.clone(), |psi| psi.forward(map)), beta]
+        }
+    }
 }
 
 /// A unit of either kind.

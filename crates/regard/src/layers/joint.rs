@@ -1,0 +1,116 @@
+//! Several 1x1 convolutions of one map at once.
+//!
+//! The map is read once instead of once for each, and its gradient is one product instead of a sum of several.
+
+use burn::module::Param;
+use burn::tensor::Tensor;
+use rayon::prelude::*;
+
+use super::Pointwise;
+use crate::attention::project;
+use crate::fused::{self, Kept, Kernel};
+
+/// What each gives: `[B, in, H, W] -> [B, out_i, H, W]`.
+///
+/// # Panics
+/// When the map has another number of channels.
+pub(super) fn joint<const N: usize>(map: Tensor<4>, convolutions: [&Pointwise; N]) -> [Tensor<4>; N] {
+    let widths = convolutions.map(|convolution| convolution.weight.lazy_shape()[0]);
+    let [batch, _, height, width] = map.dims();
+    // the weights are put together for every map, which pays when they are smaller than it
+    let pays = batch * height * width > widths.iter().sum();
+    let biases: Option<Vec<Tensor<1>>> =
+        convolutions.iter().map(|convolution| convolution.bias.as_ref().map(Param::val)).collect();
+    let (true, Some(biases)) = (pays && N > 1 && fused::runs_on(&map), biases) else {
+        return convolutions.map(|convolution| convolution.forward(map.clone()));
+    };
+    let weights = convolutions.iter().map(|convolution| convolution.weight.val()).collect();
+    let all = project(map, Tensor::cat(weights, 0), Some(Tensor::cat(biases, 0)));
+    let mut first = 0;
+    widths.map(|count| {
+        let part = Part { whole: widths.iter().sum(), first, count, pixels: height * width };
+        first += count;
+        fused::apply(part, [all.clone().into_dispatch()], [batch, count, height, width])
+    })
+}
+
+/// Some channels of a map.
+#[derive(Clone, Debug)]
+struct Part {
+    whole: usize,
+    first: usize,
+    count: usize,
+    pixels: usize,
+}
+
+impl Kernel<1> for Part {
+    fn forward(&self, [all]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
+        let Self { whole, first, count, pixels } = *self;
+        let out = by_image(all.len() / whole * count, count * pixels, |index, out| {
+            out.copy_from_slice(&all[(index * whole + first) * pixels..][..out.len()]);
+        });
+        (out, Vec::new())
+    }
+
+    fn backward(&self, [all]: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        let Self { whole, first, count, pixels } = *self;
+        let slopes = by_image(all.len(), whole * pixels, |index, slopes| {
+            let own = &mut slopes[first * pixels..][..count * pixels];
+            own.copy_from_slice(&grad[index * count * pixels..][..count * pixels]);
+        });
+        [slopes]
+    }
+}
+
+/// Zeros that are filled image by image.
+fn by_image(len: usize, image: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    let mut out = vec![0.0; len];
+    out.par_chunks_exact_mut(image).enumerate().for_each(|(index, out)| fill(index, out));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::testing::{assert_close, random_on};
+
+    /// Outputs and gradients of the map, weights and biases.
+    fn results(convolutions: &[Pointwise; 3], side: usize, together: bool) -> Vec<Tensor<1>> {
+        let device = device::cpu().autodiff();
+        let map = random_on([2, 6, side, side], 1, &device).require_grad();
+        let outputs = if together {
+            joint(map.clone(), convolutions.each_ref())
+        } else {
+            convolutions.each_ref().map(|convolution| convolution.forward(map.clone()))
+        };
+        let seeds = outputs
+            .iter()
+            .enumerate()
+            .map(|(i, out)| (out.clone() * random_on(out.dims(), 5 + i as u64, &device)).sum());
+        let grads = seeds.reduce(|sum, seed| sum + seed).unwrap().backward();
+        let mut all: Vec<Tensor<1>> = outputs.iter().map(|out| out.clone().inner().flatten(0, 3)).collect();
+        all.push(map.grad(&grads).unwrap().flatten(0, 3));
+        for convolution in convolutions {
+            all.push(convolution.weight.val().grad(&grads).unwrap().flatten(0, 1));
+            all.extend(convolution.bias.as_ref().map(|bias| bias.val().grad(&grads).unwrap()));
+        }
+        all
+    }
+
+    #[test]
+    fn together_they_give_what_each_gives_with_the_same_gradients() {
+        let device = device::cpu().autodiff();
+        let biased = || [3, 4, 5].map(|outputs| Pointwise::new(6, outputs, &device));
+        let mut unbiased = biased();
+        unbiased[1] = Pointwise::unbiased(6, 4, &device);
+        // sides whose pixels are fewer and more than the outputs
+        for side in [1, 2, 3, 7] {
+            for convolutions in [&biased(), &unbiased] {
+                let [together, apart] = [true, false].map(|together| results(convolutions, side, together));
+                assert_eq!(together.len(), apart.len());
+                together.iter().zip(&apart).for_each(|(together, apart)| assert_close(together, apart, 1e-5));
+            }
+        }
+    }
+}
