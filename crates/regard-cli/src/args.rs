@@ -60,6 +60,12 @@ enum Task {
 }
 
 impl Args {
+    /// Whether what is asked for goes through the same memory again and again.
+    pub fn take_long(&self) -> bool {
+        use Command::{Analyse, Compare, Eval, Quickstart, Serve, Train};
+        matches!(self.command, Analyse(_) | Compare(_) | Eval(_) | Quickstart(_) | Serve(_) | Train(_))
+    }
+
     pub fn into_plan(self) -> Result<Plan, Failure> {
         let device = regard::device::by_name(&self.device)?;
         let task = match self.command {

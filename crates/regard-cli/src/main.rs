@@ -35,7 +35,11 @@ use failure::Failure;
 fn main() -> ExitCode {
     // loading a model and every step of training free what the next one needs
     regard::device::keep_memory();
-    let run = || args::Args::parse().into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
+    let args = args::Args::parse();
+    if args.take_long() {
+        regard::device::large_pages();
+    }
+    let run = || args.into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
     // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time
     match rayon::scope(|_| Failure::of_panics(run)) {
         // a closed pipe: whoever read our output has seen enough

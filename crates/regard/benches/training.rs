@@ -19,6 +19,7 @@ const ROUNDS: usize = 5;
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     device::keep_memory();
+    device::large_pages();
     println!("| model | forward, pictures/s | forward+backward, pictures/s |");
     println!("|---|---|---|");
     for name in MODELS.into_iter().filter(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)) {

@@ -51,6 +51,7 @@ const SGD: Optimiser = Optimiser::Sgd { rate: 1.0, momentum: 0.0, nesterov: fals
 
 fn main() {
     device::keep_memory();
+    device::large_pages();
     // on a thread of the pool, as the binary runs
     rayon::scope(|_| answer_lines());
 }

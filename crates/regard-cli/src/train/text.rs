@@ -19,7 +19,6 @@ pub fn run(
     interrupt: &Interrupt,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    regard::device::keep_memory();
     let languages = recipe.languages();
     writeln!(
         stderr(),
