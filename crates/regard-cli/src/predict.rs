@@ -1,6 +1,7 @@
 //! `regard predict`: what is on these pictures?
 
 use burn::tensor::Device;
+use regard::Prepared;
 use regard::data::labels;
 use regard::evaluate::{Answer, answers};
 use serde::Serialize;
@@ -74,14 +75,20 @@ pub fn label_names(file: Option<&PathBuf>, classes: usize) -> Result<Vec<String>
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     let (mut config, preprocess) = args.model.config()?;
-    let model = args.weights.load(&mut config, device)?;
-    let model = prepared(model, args.int8)?;
+    let pictures = config.clone();
+    let read = |path: &PathBuf| read_picture(path, &preprocess, &pictures);
+    // the first picture is decoded while the weights are read
+    let (model, first) = rayon::join(
+        || -> Result<Prepared, Failure> { prepared(args.weights.load(&mut config, device)?, args.int8) },
+        || args.pictures.first().map(read),
+    );
+    let model = model?;
     let names = label_names(args.labels.as_ref(), config.classes())?;
     let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();
-    for path in &args.pictures {
+    for (path, pixels) in args.pictures.iter().zip(first.into_iter().chain(args.pictures.iter().skip(1).map(read))) {
         let picture = path.display().to_string();
-        predictions.push(match read_picture(path, &preprocess, &config) {
+        predictions.push(match pixels {
             Ok(pixels) => {
                 let logits = model.forward(batch(&[pixels], &config, device));
                 let answers = answers(logits, args.top).remove(0).into_iter().map(named).collect();

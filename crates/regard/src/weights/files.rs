@@ -8,9 +8,11 @@
 use burn::tensor::TensorData;
 use half::{bf16, f16};
 use pytorch_reader::{DType, PytorchError, PytorchReader};
+use rayon::prelude::*;
+use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::{Tensors, int8, npz};
@@ -71,8 +73,53 @@ fn is_safetensors(start: &[u8]) -> bool {
     length.is_some_and(|length| length < 100_000_000) && start.get(8) == Some(&b'{')
 }
 
+/// Tensor by tensor, on all threads: the file is never in memory as a whole.
 fn read_safetensors(path: &Path) -> Result<Tensors, String> {
-    safetensors_of(&std::fs::read(path).map_err(|error| error.to_string())?)
+    let (header, begin) = safetensors_header(path)?;
+    let mut floats = Vec::new();
+    for (name, info) in header.tensors() {
+        if info.dtype == Dtype::I8 {
+            // scales lie elsewhere
+            return safetensors_of(&std::fs::read(path).map_err(|error| error.to_string())?);
+        }
+        if let Some(kind) = float_of(&name, info.dtype)? {
+            floats.push((name, kind, info));
+        }
+    }
+    let read = |(file, bytes): &mut (Option<File>, Vec<u8>), (name, kind, info): (String, Float, &TensorInfo)| {
+        let (start, end) = info.data_offsets;
+        let mut read = || -> std::io::Result<()> {
+            let file = if let Some(file) = file { file } else { file.insert(File::open(path)?) };
+            file.seek(SeekFrom::Start(begin + start as u64))?;
+            bytes.resize(end - start, 0);
+            file.read_exact(bytes)
+        };
+        read().map_err(|error| format!("`{name}`: {error}"))?;
+        Ok((name, kind.tensor(bytes, info.shape.clone())))
+    };
+    floats.into_par_iter().map_init(|| (None, Vec::new()), read).collect()
+}
+
+/// What the file says of itself, and where its numbers begin. It must be as long as it says.
+fn safetensors_header(path: &Path) -> Result<(Metadata, u64), String> {
+    let read = || -> std::io::Result<(Vec<u8>, u64)> {
+        let mut file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let mut size = [0; 8];
+        file.read_exact(&mut size)?;
+        let mut header = Vec::new();
+        file.take(u64::from_le_bytes(size)).read_to_end(&mut header)?;
+        Ok((header, len))
+    };
+    let (header, len) = read().map_err(|error| error.to_string())?;
+    let begin = 8 + header.len() as u64;
+    let whole = |reason: &dyn std::fmt::Display| format!("not a whole safetensors file: {reason}");
+    let header: Metadata = serde_json::from_slice(&header).map_err(|error| whole(&error))?;
+    let told = begin.saturating_add(header.data_len() as u64);
+    if told != len {
+        return Err(whole(&format!("it has {len} bytes and says {told}")));
+    }
+    Ok((header, begin))
 }
 
 /// The tensors of a safetensors file that was read already; `path` is for the error.
@@ -84,24 +131,34 @@ fn safetensors_of(bytes: &[u8]) -> Result<Tensors, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
     let (mut tensors, mut bytes) = (Tensors::new(), Vec::new());
     for (name, view) in file.iter() {
-        let kind = match view.dtype() {
-            Dtype::F64 => Float::F64,
-            Dtype::F32 => Float::F32,
-            Dtype::F16 => Float::F16,
-            Dtype::BF16 => Float::BF16,
-            Dtype::I8 => {
-                bytes.push((name.to_string(), view));
-                continue;
-            }
-            Dtype::BOOL | Dtype::U8 | Dtype::U16 | Dtype::I16 | Dtype::U32 | Dtype::I32 | Dtype::U64 | Dtype::I64 => {
-                continue;
-            }
-            other => return Err(format!("`{name}` has elements of type {other:?}, which is not supported")),
-        };
-        tensors.insert(name.to_string(), kind.tensor(view.data(), view.shape().to_vec()));
+        if view.dtype() == Dtype::I8 {
+            bytes.push((name.to_string(), view));
+        } else if let Some(kind) = float_of(name, view.dtype())? {
+            tensors.insert(name.to_string(), kind.tensor(view.data(), view.shape().to_vec()));
+        }
     }
     int8::restore(&mut tensors, bytes)?;
     Ok(tensors)
+}
+
+/// None for whole numbers, which are left out.
+fn float_of(name: &str, dtype: Dtype) -> Result<Option<Float>, String> {
+    Ok(Some(match dtype {
+        Dtype::F64 => Float::F64,
+        Dtype::F32 => Float::F32,
+        Dtype::F16 => Float::F16,
+        Dtype::BF16 => Float::BF16,
+        Dtype::BOOL
+        | Dtype::U8
+        | Dtype::I8
+        | Dtype::U16
+        | Dtype::I16
+        | Dtype::U32
+        | Dtype::I32
+        | Dtype::U64
+        | Dtype::I64 => return Ok(None),
+        other => return Err(format!("`{name}` has elements of type {other:?}, which is not supported")),
+    }))
 }
 
 fn read_pytorch(path: &Path) -> Result<Tensors, String> {
