@@ -15,6 +15,7 @@ use crate::gamma::{Collector, Moments, Norm, valid};
 use crate::product::{Matrix, Size, multiply};
 use crate::tile::{self, Groups, Place, Span, TILE};
 use crate::window::{Border, Window, interleave, separate};
+use crate::within::with_scratch;
 
 /// How a pair of feature vectors becomes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,26 +134,27 @@ impl Pairwise {
             .map(|index| {
                 let image = Image::new(self, index, inputs);
                 let bands = self.window.bands(|band| {
-                    let mut collector = Collector::new(rows);
-                    let mut scratch = Scratch::new(self);
-                    for row in band {
-                        for (column, count) in self.window.tiles() {
-                            let at = (row, column, count);
-                            image.read(at, &mut scratch);
-                            for part in self.parts() {
-                                image.relate(at, part, &mut scratch);
-                                let x = match &norm {
-                                    None => &scratch.delta[part.of(self.delta())],
-                                    Some(norm) => {
-                                        self.hide(norm, parts[2], part, &mut scratch);
-                                        &scratch.hidden[part.of(self.hidden)]
-                                    }
-                                };
-                                collector.add_tile(x, &valid(count));
+                    Scratch::with(self, |scratch| {
+                        let mut collector = Collector::new(rows);
+                        for row in band {
+                            for (column, count) in self.window.tiles() {
+                                let at = (row, column, count);
+                                image.read(at, scratch);
+                                for part in self.parts() {
+                                    image.relate(at, part, scratch);
+                                    let x = match &norm {
+                                        None => &scratch.delta[part.of(self.delta())],
+                                        Some(norm) => {
+                                            self.hide(norm, parts[2], part, scratch);
+                                            &scratch.hidden[part.of(self.hidden)]
+                                        }
+                                    };
+                                    collector.add_tile(x, &valid(count));
+                                }
                             }
                         }
-                    }
-                    collector
+                        collector
+                    })
                 });
                 merge(rows, bands.iter().map(|(_, collector)| collector))
             })
@@ -191,22 +193,18 @@ impl Pairwise {
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
                 let mut band = vec![0.0; self.values * part];
-                let mut scratch = Scratch::new(self);
-                for row in rows.clone() {
-                    for (column, count) in window.tiles() {
-                        image.weigh(&gamma, (row, column, count), &mut scratch);
-                        let place = Place::new(window, window.height, row, column);
-                        tile::gather(
-                            &scratch.weights,
-                            &image.beta,
-                            place,
-                            self.groups(),
-                            window.span(),
-                            &mut scratch.out,
-                        );
-                        tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
+                Scratch::with(self, |scratch| {
+                    for row in rows.clone() {
+                        for (column, count) in window.tiles() {
+                            image.weigh(&gamma, (row, column, count), scratch);
+                            let place = Place::new(window, window.height, row, column);
+                            let (groups, span) = (self.groups(), window.span());
+                            tile::gather(scratch.weights, &image.beta, place, groups, span, scratch.out);
+                            let start = (row - rows.start) * window.width + column;
+                            tile::write(scratch.out, count, &mut band, part, start);
+                        }
                     }
-                }
+                });
                 band
             });
             bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
@@ -304,42 +302,65 @@ impl<'a> Gamma<'a> {
     }
 }
 
-struct Scratch {
-    phi: Vec<f32>,
-    centre: Vec<f32>,
-    delta: Vec<f32>,
-    relu1: Vec<f32>,
-    hidden: Vec<f32>,
-    relu2: Vec<f32>,
-    weights: Vec<f32>,
-    slopes: Vec<f32>,
-    hidden_grad: Vec<f32>,
-    delta_grad: Vec<f32>,
-    out: Vec<f32>,
+struct Scratch<'a> {
+    phi: &'a mut [f32],
+    centre: &'a mut [f32],
+    delta: &'a mut [f32],
+    relu1: &'a mut [f32],
+    hidden: &'a mut [f32],
+    relu2: &'a mut [f32],
+    weights: &'a mut [f32],
+    slopes: &'a mut [f32],
+    hidden_grad: &'a mut [f32],
+    delta_grad: &'a mut [f32],
+    out: &'a mut [f32],
     /// Gradients of the tile's own features and place.
-    tile: Vec<f32>,
-    seen: Vec<f32>,
+    tile: &'a mut [f32],
+    seen: &'a mut [f32],
 }
 
-impl Scratch {
-    fn new(case: &Pairwise) -> Self {
-        let zeros = |rows: usize, len: usize| vec![0.0; rows * len];
+impl Scratch<'_> {
+    /// Runs with a scratch, whatever is in it: memory that serves again is not cleared.
+    fn with<T>(case: &Pairwise, run: impl FnOnce(&mut Scratch) -> T) -> T {
         let pairs = case.pairs();
-        Self {
-            phi: zeros(case.features, TILE),
-            centre: zeros(case.places(), TILE),
-            delta: zeros(case.delta(), pairs),
-            relu1: zeros(case.delta(), pairs),
-            hidden: zeros(case.hidden, pairs),
-            relu2: zeros(case.hidden, pairs),
-            weights: zeros(case.weights, pairs),
-            slopes: zeros(case.weights, pairs),
-            hidden_grad: zeros(case.hidden, pairs),
-            delta_grad: zeros(case.delta(), pairs),
-            out: zeros(case.values, TILE),
-            tile: zeros(case.features + case.places(), TILE),
-            seen: zeros(case.features, TILE),
-        }
+        let lengths = [
+            case.features * TILE,
+            case.places() * TILE,
+            case.delta() * pairs,
+            case.delta() * pairs,
+            case.hidden * pairs,
+            case.hidden * pairs,
+            case.weights * pairs,
+            case.weights * pairs,
+            case.hidden * pairs,
+            case.delta() * pairs,
+            case.values * TILE,
+            (case.features + case.places()) * TILE,
+            case.features * TILE,
+        ];
+        with_scratch(lengths.iter().sum(), |mut memory| {
+            let [phi, centre, delta, relu1, hidden, relu2, weights, slopes, hidden_grad, delta_grad, out, tile, seen] =
+                lengths.map(|len| {
+                    let (part, rest) = std::mem::take(&mut memory).split_at_mut(len);
+                    memory = rest;
+                    part
+                });
+            run(&mut Scratch {
+                phi,
+                centre,
+                delta,
+                relu1,
+                hidden,
+                relu2,
+                weights,
+                slopes,
+                hidden_grad,
+                delta_grad,
+                out,
+                tile,
+                seen,
+            })
+        })
     }
 }
 
@@ -373,8 +394,8 @@ impl<'a> Image<'a> {
 
     /// Reads what a tile itself has.
     fn read(&self, at: At, scratch: &mut Scratch) {
-        tile::read(self.phi, &self.case.window, at, &mut scratch.phi);
-        tile::read(self.position, &self.case.window, at, &mut scratch.centre);
+        tile::read(self.phi, &self.case.window, at, scratch.phi);
+        tile::read(self.position, &self.case.window, at, scratch.centre);
     }
 
     /// Fills a part of `delta` with the relations of a tile and these neighbours.
@@ -390,22 +411,22 @@ impl<'a> Image<'a> {
             Relation::Hadamard => Some(tile::Pairing::Multiply),
             Relation::Concatenation => {
                 let (own, other) = relation.split_at_mut(features * part.pairs());
-                tile::pair(tile::Pairing::First, &scratch.phi, &self.psi, place, span, own);
-                tile::pair(tile::Pairing::Second, &scratch.phi, &self.psi, place, span, other);
+                tile::pair(tile::Pairing::First, scratch.phi, &self.psi, place, span, own);
+                tile::pair(tile::Pairing::Second, scratch.phi, &self.psi, place, span, other);
                 None
             }
             Relation::Dot => {
-                tile::dots(&scratch.phi, &self.psi, place, Groups::blocked(1, features), span, relation);
+                tile::dots(scratch.phi, &self.psi, place, Groups::blocked(1, features), span, relation);
                 None
             }
         };
         if let Some(pairing) = pairing {
-            tile::pair(pairing, &scratch.phi, &self.psi, place, span, relation);
+            tile::pair(pairing, scratch.phi, &self.psi, place, span, relation);
         }
         if case.position != Position::None {
             let pairing =
                 if case.position == Position::Relative { tile::Pairing::Subtract } else { tile::Pairing::Second };
-            tile::pair(pairing, &scratch.centre, &self.places, place, span, position);
+            tile::pair(pairing, scratch.centre, &self.places, place, span, position);
         }
     }
 
@@ -426,7 +447,7 @@ impl<'a> Image<'a> {
             let linear = Matrix::rows(gamma.linear2, case.hidden);
             multiply(size, linear, (relu, part.pairs()), (weights, pairs), true);
         }
-        tile::softmax(&mut scratch.weights, case.window.offsets(), &[]);
+        tile::softmax(scratch.weights, case.window.offsets(), &[]);
     }
 }
 

@@ -13,6 +13,8 @@ use crate::simd::{Vector, kernel};
 
 /// Pixels that fill vectors well.
 const ROW: usize = 128;
+/// Numbers that are packed at a time, about: they stay in the second cache.
+const JOINED: usize = 32_768;
 /// Pixels that are packed at a time.
 const PACKED: usize = 256;
 /// Pixels whose products are summed at once into a gradient of the matrix.
@@ -29,7 +31,7 @@ pub(crate) struct Pointwise {
 impl Pointwise {
     pub fn forward(&self, x: &[f32], matrix: &[f32], bias: &[f32]) -> Vec<f32> {
         let Self { inputs, outputs, pixels } = *self;
-        let group = self.images(ROW, x.len() / (inputs * pixels));
+        let group = self.images((JOINED / inputs).max(ROW), x.len() / (inputs * pixels));
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
         let left = Gathered { data: matrix, rows: &rows, range: (0, outputs), inner: &inner };
         let start = if bias.is_empty() { Start::Zero } else { Start::Rows(bias) };
@@ -76,7 +78,7 @@ impl Pointwise {
 
     fn images(&self, pixels: usize, batch: usize) -> usize {
         // an image that fills vectors by itself is not copied
-        if self.pixels * 2 > pixels { 1 } else { share(batch, pixels / self.pixels) }
+        if self.pixels * 2 > ROW { 1 } else { share(batch, pixels / self.pixels) }
     }
 }
 

@@ -97,16 +97,17 @@ impl Pairwise {
                 let grad = &grad[index * self.values * window.pixels()..][..self.values * window.pixels()];
                 let bands = window.bands(|rows| {
                     let mut band = Band::new(self, rows.clone());
-                    let mut scratch = Scratch::new(self);
-                    for row in rows {
-                        for (column, count) in window.tiles() {
-                            let at = (row, column, count);
-                            match wanted.mend {
-                                Some(first) => image.mend(gamma, at, first, &mut scratch, &mut band),
-                                None => image.backward(gamma, grad, at, wanted, second, &mut scratch, &mut band),
+                    Scratch::with(self, |scratch| {
+                        for row in rows {
+                            for (column, count) in window.tiles() {
+                                let at = (row, column, count);
+                                match wanted.mend {
+                                    Some(first) => image.mend(gamma, at, first, scratch, &mut band),
+                                    None => image.backward(gamma, grad, at, wanted, second, scratch, &mut band),
+                                }
                             }
                         }
-                    }
+                    });
                     band
                 });
                 Self::join(self, bands.into_iter().map(|(_, band)| band))
@@ -239,12 +240,12 @@ impl Image<'_> {
         let local = Place::new(window, band.rows.len(), at.0 - band.rows.start, at.1);
         let valid = valid(at.2);
         self.weigh(gamma, at, scratch);
-        tile::read(grad, window, at, &mut scratch.out);
-        tile::dots(&scratch.out, &self.beta, place, case.groups(), window.span(), &mut scratch.slopes);
-        tile::softmax_backward(&scratch.weights, &mut scratch.slopes, window.offsets());
+        tile::read(grad, window, at, scratch.out);
+        tile::dots(scratch.out, &self.beta, place, case.groups(), window.span(), scratch.slopes);
+        tile::softmax_backward(scratch.weights, scratch.slopes, window.offsets());
         if wanted.second {
-            tile::scatter(&scratch.weights, &scratch.out, &mut band.beta, local, case.groups(), window.span());
-            add_row_sums(&scratch.slopes, &mut band.sums.bias);
+            tile::scatter(scratch.weights, scratch.out, &mut band.beta, local, case.groups(), window.span());
+            add_row_sums(scratch.slopes, &mut band.sums.bias);
         }
         scratch.tile.fill(0.0);
         for part in case.parts() {
@@ -300,7 +301,7 @@ impl Image<'_> {
             scratch.delta_grad[..case.delta() * part.pairs()].split_at((case.delta() - case.places()) * part.pairs());
         let each = Groups::blocked(features, 1);
         let (phi_grad, centre) = scratch.tile.split_at_mut(features * TILE);
-        let seen = &mut scratch.seen;
+        let seen = &mut *scratch.seen;
         match case.relation {
             Relation::Summation | Relation::Subtraction => {
                 tile::add_offsets(relation, offsets, phi_grad);
@@ -311,7 +312,7 @@ impl Image<'_> {
             Relation::Hadamard => {
                 tile::gather(relation, &self.psi, place, each, span, seen);
                 add(phi_grad, seen);
-                tile::scatter(relation, &scratch.phi, &mut band.psi, local, each, span);
+                tile::scatter(relation, scratch.phi, &mut band.psi, local, each, span);
             }
             Relation::Concatenation => {
                 let (own, other) = relation.split_at(features * part.pairs());
@@ -323,7 +324,7 @@ impl Image<'_> {
                 let all = Groups::blocked(1, features);
                 tile::gather(relation, &self.psi, place, all, span, seen);
                 add(phi_grad, seen);
-                tile::scatter(relation, &scratch.phi, &mut band.psi, local, all, span);
+                tile::scatter(relation, scratch.phi, &mut band.psi, local, all, span);
             }
         }
         if case.position != Position::None {
