@@ -99,12 +99,18 @@ const TOGETHER: usize = 108;
 
 /// How many of `rows` go together: blocks of about the same size, a multiple of the rows that registers hold.
 pub(crate) fn rows_together(rows: usize) -> usize {
-    rows.div_ceil(rows.div_ceil(TOGETHER).max(1)).next_multiple_of(rows_in_registers())
+    blocks_of(rows, rows_in_registers())
 }
 
-/// Rows whose sums are in registers together: 24 sums of 32 in AVX-512, 12 sums of 16 in AVX2.
+/// The same for another number of rows in registers.
+pub(crate) fn blocks_of(rows: usize, registers: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(TOGETHER).max(1)).next_multiple_of(registers)
+}
+
+/// Rows whose sums are in registers together: 18 of 32 in AVX-512, beside a value of each row, which compilers read all at
+/// once, and 12 of 16 in AVX2.
 pub(crate) fn rows_in_registers() -> usize {
-    if path() == Path::Avx512 { 12 } else { 6 }
+    if path() == Path::Avx512 { 9 } else { 6 }
 }
 
 /// Columns of a panel.
@@ -160,7 +166,7 @@ pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Start, o
 
 #[inline(always)]
 fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) {
-    if V::LANES == 16 { panels::<V, 12>(left, b, start, out) } else { panels::<V, 6>(left, b, start, out) }
+    if V::LANES == 16 { panels::<V, 9>(left, b, start, out) } else { panels::<V, 6>(left, b, start, out) }
 }
 
 #[inline(always)]
@@ -199,23 +205,14 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
                     }
                 }
                 // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`
-                unsafe {
+                let sums = unsafe {
                     let mut starts = [left.data.as_ptr(); R];
                     for (r, start) in starts.iter_mut().enumerate() {
                         // rows beyond the last one repeat it and are not written
                         *start = left.data.as_ptr().add(rows[(i + r).min(rows.len() - 1)] as usize);
                     }
-                    let mut packed = b.data.as_ptr().add(panel * b.inner * width);
-                    for &offset in inner {
-                        let right = [V::load(packed), V::load(packed.add(V::LANES))];
-                        for r in 0..R {
-                            let left = V::splat(*starts[r].add(offset as usize));
-                            sums[r][0] = left.fma(right[0], sums[r][0]);
-                            sums[r][1] = left.fma(right[1], sums[r][1]);
-                        }
-                        packed = packed.add(width);
-                    }
-                }
+                    summed(starts, inner, b.data.as_ptr().add(panel * b.inner * width), sums)
+                };
                 for (r, sums) in sums.iter().enumerate().take(valid) {
                     let out = &mut out[(i + r) * stride + first..][..count];
                     let add = matches!(start, Start::Out(_));
@@ -227,6 +224,35 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
             }
         }
     }
+}
+
+/// Adds the products of some rows with a panel.
+///
+/// A function of its own, whose sums are named by constants alone: where a loop writes them by a number that is known at
+/// run time, the compiler keeps them in memory too and stores every one of them in every step.
+///
+/// # Safety
+/// The rows must be readable at all offsets from their starts, and the panel in as many steps.
+#[inline(always)]
+unsafe fn summed<V: Vector, const R: usize>(
+    starts: [*const f32; R],
+    inner: &[u32],
+    mut packed: *const f32,
+    mut sums: [[V; 2]; R],
+) -> [[V; 2]; R] {
+    for &offset in inner {
+        // SAFETY: by contract
+        unsafe {
+            let right = [V::load(packed), V::load(packed.add(V::LANES))];
+            for r in 0..R {
+                let left = V::splat(*starts[r].add(offset as usize));
+                sums[r][0] = left.fma(right[0], sums[r][0]);
+                sums[r][1] = left.fma(right[1], sums[r][1]);
+            }
+            packed = packed.add(2 * V::LANES);
+        }
+    }
+    sums
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use crate::gathered::{Start, rows_together};
+use crate::gathered::{Start, blocks_of};
 use crate::simd::{Path, Portable, Vector, kernel, path};
 
 /// The largest whole number of a weight.
@@ -235,7 +235,7 @@ fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &
     assert!(left.values.len() >= rows.next_multiple_of(R) * left.bytes, "integer: rows of whole numbers");
     assert_eq!(b.data.len(), b.columns.div_ceil(width) * steps * width * STEP, "integer: packed for another path");
     // a block of rows stays in the cache while it meets the panels
-    let together = rows_together(rows);
+    let together = blocks_of(rows, R);
     for block in (0..rows).step_by(together) {
         for panel in 0..b.columns.div_ceil(width) {
             let first = panel * width;

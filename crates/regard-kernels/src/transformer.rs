@@ -161,6 +161,24 @@ struct Block {
     fc2: Packed,
 }
 
+fn owned((weight, bias): Norm) -> [Vec<f32>; 2] {
+    [weight.to_vec(), bias.to_vec()]
+}
+
+impl Block {
+    fn new(block: &BlockParameters, precision: Precision) -> Self {
+        let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
+        Self {
+            norm1: owned(block.norm1),
+            qkv: Packed::new(block.qkv, None, precision),
+            proj: Packed::new(block.proj, scales[0], precision),
+            norm2: owned(block.norm2),
+            fc1: Packed::new(block.fc1, None, precision),
+            fc2: Packed::new(block.fc2, scales[1], precision),
+        }
+    }
+}
+
 impl Transformer {
     /// Packs the parameters.
     ///
@@ -180,18 +198,6 @@ impl Transformer {
             read > 0 && (readout == Readout::Mean || read * dim <= parameters.prefix.len()),
             "transformer: answers"
         );
-        let owned = |(weight, bias): Norm| [weight.to_vec(), bias.to_vec()];
-        let block = |block: &BlockParameters| {
-            let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
-            Block {
-                norm1: owned(block.norm1),
-                qkv: Packed::new(block.qkv, None, precision),
-                proj: Packed::new(block.proj, scales[0], precision),
-                norm2: owned(block.norm2),
-                fc1: Packed::new(block.fc1, None, precision),
-                fc2: Packed::new(block.fc2, scales[1], precision),
-            }
-        };
         let grid = (0..rows / patch).flat_map(|y| (0..columns / patch).map(move |x| (y, x)));
         let places = (0..channels * patch * patch).map(|i| (i / (patch * patch), i / patch % patch, i % patch));
         Self {
@@ -203,13 +209,21 @@ impl Transformer {
             embed: Packed::new(parameters.embed, None, Precision::Float),
             prefix: parameters.prefix.clone(),
             positions: parameters.positions.to_vec(),
-            blocks: parameters.blocks.iter().map(block).collect(),
+            blocks: parameters.blocks.iter().map(|block| Block::new(block, precision)).collect(),
             readout,
             norm: owned(parameters.norm),
             answers: parameters.answers.iter().map(|answer| Packed::new(*answer, None, Precision::Float)).collect(),
             corners: grid.map(|(y, x)| patch * (y * columns + x)).collect(),
             pixels: places.map(|(channel, y, x)| (channel * rows + y) * columns + x).collect(),
         }
+    }
+
+    /// Packs one more block, so that what it is made of need not be there together with that of the others.
+    ///
+    /// # Panics
+    /// When the lengths do not fit together.
+    pub fn push(&mut self, block: &BlockParameters, precision: Precision) {
+        self.blocks.push(Block::new(block, precision));
     }
 
     /// Whether images have this form.

@@ -200,8 +200,6 @@ impl Parts<'_> {
             prefix.iter_mut().zip(positions).for_each(|(token, position)| *token += position);
             positions = patches;
         }
-        let blocks: Vec<BlockNumbers> =
-            self.blocks.iter().map(|block| BlockNumbers::of(block, epsilon)).collect::<Option<_>>()?;
         let embed = [numbers(&self.embed.proj.weight), numbers(self.embed.proj.bias.as_ref()?)];
         let norm = norm(self.norm, epsilon)?;
         let answers: Vec<Pair> = heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
@@ -214,12 +212,17 @@ impl Parts<'_> {
             embed: both(&embed),
             prefix,
             positions: &positions,
-            blocks: blocks.iter().map(BlockNumbers::parameters).collect(),
+            blocks: Vec::new(),
             readout: self.readout,
             norm: both(&norm),
             answers: answers.iter().map(both).collect(),
         };
-        Some(Transformer::new(&parameters, precision))
+        let mut transformer = Transformer::new(&parameters, precision);
+        // one by one: pages that are touched for the first time are a large part of a first prediction
+        for block in self.blocks {
+            transformer.push(&BlockNumbers::of(block, epsilon)?.parameters(), precision);
+        }
+        Some(transformer)
     }
 }
 
