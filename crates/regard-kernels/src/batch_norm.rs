@@ -13,18 +13,17 @@ use crate::simd::{Vector, kernel};
 pub fn moments(x: &[f32], channels: usize, places: usize) -> Moments {
     let sums = plane_sums(x, channels, places, |_, x, sums| moments_of_planes(x, places, sums));
     let count = x.len() / channels;
-    let (mut mean, mut variance) = (Vec::with_capacity(channels), Vec::with_capacity(channels));
-    for channel in 0..channels {
-        let planes = || sums.iter().skip(channel).step_by(channels);
-        let size = places as f64;
-        // where a plane's values are, and what they spread around it
-        let middle = |[about, rest, _]: &[f32; 3]| f64::from(*about) + f64::from(*rest) / size;
-        let spread = |[_, rest, squares]: &[f32; 3]| f64::from(*squares) - f64::from(*rest).powi(2) / size;
-        let whole = planes().map(middle).sum::<f64>() * size / count as f64;
-        let squares: f64 = planes().map(|plane| spread(plane) + size * (middle(plane) - whole).powi(2)).sum();
-        mean.push(whole as f32);
-        variance.push((squares / count as f64).max(0.0) as f32);
-    }
+    let size = places as f64;
+    // where a plane's values are, and what they spread around it
+    let middle = |[about, rest, _]: &[f32; 3]| f64::from(*about) + f64::from(*rest) / size;
+    let spread = |[_, rest, squares]: &[f32; 3]| f64::from(*squares) - f64::from(*rest).powi(2) / size;
+    let mut whole = over_the_batch(&sums, channels, |_, plane| middle(plane));
+    whole.iter_mut().for_each(|sum| *sum *= size / count as f64);
+    let squares = over_the_batch(&sums, channels, |channel, plane| {
+        spread(plane) + size * (middle(plane) - whole[channel]).powi(2)
+    });
+    let mean = whole.iter().map(|mean| *mean as f32).collect();
+    let variance = squares.iter().map(|squares| (squares / count as f64).max(0.0) as f32).collect();
     Moments { mean, variance, count }
 }
 
@@ -90,12 +89,9 @@ impl BatchNorm {
             gradients_of_planes(x, &grad[first * places..][..x.len()], first, places, &lines, sums);
         });
         let inverse: Vec<f32> = inverses(moments, epsilon).collect();
-        let over_the_batch = |which: usize, channel: usize| {
-            sums.iter().skip(channel).step_by(channels).map(|sums| f64::from(sums[which])).sum::<f64>()
-        };
-        let bias_grad: Vec<f64> = (0..channels).map(|channel| over_the_batch(0, channel)).collect();
-        let weight_grad: Vec<f64> =
-            (0..channels).map(|channel| over_the_batch(1, channel) * f64::from(inverse[channel])).collect();
+        let of_planes = |which: usize| over_the_batch(&sums, channels, |_, sums| f64::from(sums[which]));
+        let (bias_grad, mut weight_grad) = (of_planes(0), of_planes(1));
+        weight_grad.iter_mut().zip(&inverse).for_each(|(sum, inverse)| *sum *= f64::from(*inverse));
 
         let count = (x.len() / channels) as f64;
         // the gradient is `slope * grad + pull * (x - mean) + offset`
@@ -134,6 +130,15 @@ fn plane_sums(
         .zip(x.par_chunks(task * places))
         .enumerate()
         .for_each(|(index, (sums, x))| of(index * task, x, sums));
+    sums
+}
+
+/// The sum of something about the planes of each channel, in the order of the batch.
+fn over_the_batch(planes: &[[f32; 3]], channels: usize, term: impl Fn(usize, &[f32; 3]) -> f64) -> Vec<f64> {
+    let mut sums = vec![0.0; channels];
+    for sample in planes.chunks_exact(channels) {
+        sums.iter_mut().zip(sample).enumerate().for_each(|(channel, (sum, plane))| *sum += term(channel, plane));
+    }
     sums
 }
 

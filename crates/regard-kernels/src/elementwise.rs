@@ -62,6 +62,17 @@ pub(crate) fn piece(x: &[f32], index: usize, len: usize) -> &[f32] {
     &x[index * len..x.len().min((index + 1) * len)]
 }
 
+/// Arrays of one length, one after the other.
+pub(crate) fn joined(parts: &[Vec<f32>]) -> Vec<f32> {
+    let len = parts.first().map_or(0, Vec::len);
+    let task = rows_per_task(len);
+    filled(parts.len() * len, task * len, |index, out| {
+        for (out, part) in out.chunks_exact_mut(len).zip(&parts[index * task..]) {
+            out.copy_from_slice(part);
+        }
+    })
+}
+
 /// Rows of one task: about 16 Ki elements, enough to pay for a task, few enough to share out.
 pub(crate) fn rows_per_task(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)

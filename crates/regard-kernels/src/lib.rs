@@ -14,6 +14,7 @@ pub mod additive;
 pub mod attention;
 pub mod batch_norm;
 pub mod blocks;
+pub mod channels;
 pub mod convolution;
 pub mod cross_entropy;
 pub mod dropout;

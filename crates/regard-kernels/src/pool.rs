@@ -1,8 +1,6 @@
 //! The largest value of every aligned block of an image.
 
-use rayon::prelude::*;
-
-use crate::elementwise::rows_per_task;
+use crate::elementwise::{filled, piece, rows_per_task};
 use crate::simd::{Vector, kernel};
 
 /// Planes `[P, H, W] -> [P, H/b, W/b]`; rows and columns that do not fill a block take no part.
@@ -25,15 +23,13 @@ impl BlockMax {
     #[must_use]
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
         let [plane, map] = self.sizes();
-        let mut out = vec![0.0; self.planes(x) * map];
         let task = rows_per_task(plane);
-        out.par_chunks_mut(task * map).zip(x.par_chunks(task * plane)).for_each(|(out, x)| {
+        filled(self.planes(x) * map, task * map, |index, out| {
             let mut row = vec![0.0; self.width];
-            for (out, x) in out.chunks_exact_mut(map).zip(x.chunks_exact(plane)) {
+            for (out, x) in out.chunks_exact_mut(map).zip(piece(x, index, task * plane).chunks_exact(plane)) {
                 largest_of_blocks(*self, x, &mut row, out);
             }
-        });
-        out
+        })
     }
 
     /// Every gradient goes to the first of the largest values of its block.
@@ -41,21 +37,18 @@ impl BlockMax {
     pub fn backward(&self, x: &[f32], grad: &[f32]) -> Vec<f32> {
         let [plane, map] = self.sizes();
         assert_eq!(grad.len(), self.planes(x) * map, "block maximum: length of the gradient");
-        let mut input_grad = vec![0.0; x.len()];
         let task = rows_per_task(plane);
-        (input_grad.par_chunks_mut(task * plane), x.par_chunks(task * plane), grad.par_chunks(task * map))
-            .into_par_iter()
-            .for_each(|(input_grad, x, grad)| {
-                let planes = input_grad.chunks_exact_mut(plane).zip(x.chunks_exact(plane));
-                for ((input_grad, x), grad) in planes.zip(grad.chunks_exact(map)) {
-                    if self.block == 2 {
-                        self.spread_pairs(x, grad, input_grad);
-                    } else {
-                        self.spread(x, grad, input_grad);
-                    }
+        filled(x.len(), task * plane, |index, input_grad| {
+            let (x, grad) = (piece(x, index, task * plane), piece(grad, index, task * map));
+            let planes = input_grad.chunks_exact_mut(plane).zip(x.chunks_exact(plane));
+            for ((input_grad, x), grad) in planes.zip(grad.chunks_exact(map)) {
+                if self.block == 2 {
+                    spread_pairs(self.width, x, grad, input_grad);
+                } else {
+                    self.spread(x, grad, input_grad);
                 }
-            });
-        input_grad
+            }
+        })
     }
 
     /// The gradient of one plane.
@@ -74,28 +67,8 @@ impl BlockMax {
             for row in 0..block {
                 let row = corner + row * self.width..corner + row * self.width + block;
                 for (input_grad, x) in input_grad[row.clone()].iter_mut().zip(&x[row]) {
-                    let here = *x == largest || x.is_nan();
+                    let here = is_largest(*x, largest);
                     *input_grad = if here { left } else { 0.0 };
-                    left = if here { 0.0 } else { left };
-                }
-            }
-        }
-    }
-
-    /// The same for blocks of two, without a loop over them.
-    fn spread_pairs(&self, x: &[f32], grad: &[f32], input_grad: &mut [f32]) {
-        let (width, [_, columns]) = (self.width, self.map());
-        let rows = x.chunks_exact(2 * width).zip(input_grad.chunks_exact_mut(2 * width));
-        for ((x, slopes), grad) in rows.zip(grad.chunks_exact(columns)) {
-            let ((upper, lower), (up, down)) = (x.split_at(width), slopes.split_at_mut(width));
-            let values = upper.as_chunks::<2>().0.iter().zip(lower.as_chunks::<2>().0);
-            let slopes = up.as_chunks_mut::<2>().0.iter_mut().zip(down.as_chunks_mut::<2>().0);
-            for (((upper, lower), (up, down)), &grad) in values.zip(slopes).zip(grad) {
-                let largest = larger(larger(upper[0], upper[1]), larger(lower[0], lower[1]));
-                let mut left = grad;
-                for (slope, x) in up.iter_mut().chain(down).zip(upper.iter().chain(lower)) {
-                    let here = *x == largest || x.is_nan();
-                    *slope = if here { left } else { 0.0 };
                     left = if here { 0.0 } else { left };
                 }
             }
@@ -144,6 +117,35 @@ fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32],
             blocks.for_each(|(out, row)| *out = row.iter().copied().fold(f32::NEG_INFINITY, larger));
         }
     }
+}
+
+kernel!(
+    /// The gradient of one plane of blocks of two.
+    fn spread_pairs(width: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) = spread_pairs_body
+);
+
+/// Without branches and without waiting for the value before: the compiler turns it into vectors.
+#[inline(always)]
+fn spread_pairs_body<V: Vector>(width: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) {
+    let rows = x.chunks_exact(2 * width).zip(input_grad.chunks_exact_mut(2 * width));
+    for ((x, slopes), grad) in rows.zip(grad.chunks_exact(width / 2)) {
+        let ((upper, lower), (up, down)) = (x.split_at(width), slopes.split_at_mut(width));
+        let values = upper.as_chunks::<2>().0.iter().zip(lower.as_chunks::<2>().0);
+        let slopes = up.as_chunks_mut::<2>().0.iter_mut().zip(down.as_chunks_mut::<2>().0);
+        for ((([a, b], [c, d]), ([up_a, up_b], [down_c, down_d])), &grad) in values.zip(slopes).zip(grad) {
+            let largest = larger(larger(*a, *b), larger(*c, *d));
+            let (is_a, is_b, is_c) = (is_largest(*a, largest), is_largest(*b, largest), is_largest(*c, largest));
+            *up_a = if is_a { grad } else { 0.0 };
+            *up_b = if is_b & !is_a { grad } else { 0.0 };
+            *down_c = if is_c & !is_a & !is_b { grad } else { 0.0 };
+            *down_d = if is_a | is_b | is_c { 0.0 } else { grad };
+        }
+    }
+}
+
+#[inline(always)]
+fn is_largest(x: f32, largest: f32) -> bool {
+    (x == largest) | x.is_nan()
 }
 
 #[cfg(test)]

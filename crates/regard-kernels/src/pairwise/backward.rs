@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 use super::{At, Gamma, Image, Inputs, Pairwise, Part, Position, Relation, Scratch};
-use crate::elementwise::add_all;
+use crate::elementwise::{add_all, joined};
 use crate::gamma::{Moments, NormGrads, Statistics, add_row_sums, valid};
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::tile::{self, Groups, Place, TILE};
@@ -65,19 +65,15 @@ impl Pairwise {
                 all
             }
         };
-        let mut grads: [Vec<f32>; 5] = inputs.map(|input| Vec::with_capacity(input.len()));
-        grads[3].resize(inputs[3].len(), 0.0);
+        let (mut position, mut maps) = (vec![0.0; inputs[3].len()], [const { Vec::new() }; 3]);
         for image in images {
-            grads[0].extend(image.phi);
-            grads[1].extend(image.psi);
-            grads[2].extend(image.beta);
-            add_all(&mut grads[3], [image.position]);
+            add_all(&mut position, [image.position]);
+            maps.iter_mut().zip([image.phi, image.psi, image.beta]).for_each(|(all, image)| all.push(image));
         }
+        let [phi, psi, beta] = maps.map(|images| joined(&images));
         let Sums { norm1, linear1, norm2, linear2, bias } = sums;
-        for part in [norm1.weight, norm1.bias, linear1, norm2.weight, norm2.bias, linear2, bias] {
-            grads[4].extend(part);
-        }
-        grads
+        let gamma = [norm1.weight, norm1.bias, linear1, norm2.weight, norm2.bias, linear2, bias].concat();
+        [phi, psi, beta, position, gamma]
     }
 
     /// One sweep of the backward pass over the batch.

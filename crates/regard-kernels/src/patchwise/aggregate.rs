@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, filled};
+use crate::elementwise::{add_all, filled, joined};
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
@@ -76,14 +76,13 @@ impl PatchAggregate {
     pub(super) fn attend_backward(&self, inputs: AggregateInputs, grad: &[f32]) -> [Vec<f32>; 4] {
         let images: Vec<[Vec<f32>; 4]> =
             (0..self.batch).into_par_iter().map(|index| self.backward_image(index, inputs, grad)).collect();
-        let mut grads = [Vec::new(), vec![0.0; inputs[1].len()], vec![0.0; inputs[2].len()], Vec::new()];
+        let (mut sums, mut maps) = ([1, 2].map(|input| vec![0.0; inputs[input].len()]), [const { Vec::new() }; 2]);
         for [hidden, linear, bias, beta] in images {
-            grads[0].extend(hidden);
-            add_all(&mut grads[1], [linear]);
-            add_all(&mut grads[2], [bias]);
-            grads[3].extend(beta);
+            sums.iter_mut().zip([linear, bias]).for_each(|(sum, part): (&mut Vec<f32>, _)| add_all(sum, [part]));
+            maps.iter_mut().zip([hidden, beta]).for_each(|(all, image)| all.push(image));
         }
-        grads
+        let ([linear, bias], [hidden, beta]) = (sums, maps.map(|images| joined(&images)));
+        [hidden, linear, bias, beta]
     }
 
     fn backward_image(&self, index: usize, inputs: AggregateInputs, grad: &[f32]) -> [Vec<f32>; 4] {

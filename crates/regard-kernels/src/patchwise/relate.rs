@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::filled;
+use crate::elementwise::{filled, joined};
 use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
@@ -179,13 +179,13 @@ impl PatchRelate {
                 )
             })
             .collect();
-        let mut whole = RelateGrads::new(self, 0, 0);
+        let (mut whole, mut maps) = (RelateGrads::new(self, 0, 0), [const { Vec::new() }; 2]);
         for image in images {
-            whole.phi.extend(&image.phi);
-            whole.psi.extend(&image.psi);
             whole.add_parameters(&image);
+            maps.iter_mut().zip([image.phi, image.psi]).for_each(|(all, image)| all.push(image));
         }
-        whole
+        let [phi, psi] = maps.map(|images| joined(&images));
+        RelateGrads { phi, psi, ..whole }
     }
 
     fn sweep_image(

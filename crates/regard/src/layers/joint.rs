@@ -4,7 +4,7 @@
 
 use burn::module::Param;
 use burn::tensor::Tensor;
-use rayon::prelude::*;
+use regard_kernels::channels::Channels;
 
 use super::Pointwise;
 use crate::attention::project;
@@ -28,7 +28,7 @@ pub(super) fn joint<const N: usize>(map: Tensor<4>, convolutions: [&Pointwise; N
     let all = project(map, Tensor::cat(weights, 0), Some(Tensor::cat(biases, 0)));
     let mut first = 0;
     widths.map(|count| {
-        let part = Part { whole: widths.iter().sum(), first, count, pixels: height * width };
+        let part = Part(Channels { whole: widths.iter().sum(), first, count, pixels: height * width });
         first += count;
         fused::apply(part, [all.clone().into_dispatch()], [batch, count, height, width])
     })
@@ -36,37 +36,16 @@ pub(super) fn joint<const N: usize>(map: Tensor<4>, convolutions: [&Pointwise; N
 
 /// Some channels of a map.
 #[derive(Clone, Debug)]
-struct Part {
-    whole: usize,
-    first: usize,
-    count: usize,
-    pixels: usize,
-}
+struct Part(Channels);
 
 impl Kernel<1> for Part {
     fn forward(&self, [all]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
-        let Self { whole, first, count, pixels } = *self;
-        let out = by_image(all.len() / whole * count, count * pixels, |index, out| {
-            out.copy_from_slice(&all[(index * whole + first) * pixels..][..out.len()]);
-        });
-        (out, Vec::new())
+        (self.0.select(all), Vec::new())
     }
 
-    fn backward(&self, [all]: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
-        let Self { whole, first, count, pixels } = *self;
-        let slopes = by_image(all.len(), whole * pixels, |index, slopes| {
-            let own = &mut slopes[first * pixels..][..count * pixels];
-            own.copy_from_slice(&grad[index * count * pixels..][..count * pixels]);
-        });
-        [slopes]
+    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+        [self.0.place(grad)]
     }
-}
-
-/// Zeros that are filled image by image.
-fn by_image(len: usize, image: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
-    let mut out = vec![0.0; len];
-    out.par_chunks_exact_mut(image).enumerate().for_each(|(index, out)| fill(index, out));
-    out
 }
 
 #[cfg(test)]

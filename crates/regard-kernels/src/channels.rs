@@ -1,0 +1,66 @@
+//! Some channels of images that have more of them.
+
+use crate::elementwise::{filled, piece, rows_per_task};
+
+/// Channels `first..first + count` of images `[whole, pixels]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Channels {
+    pub whole: usize,
+    pub first: usize,
+    pub count: usize,
+    pub pixels: usize,
+}
+
+impl Channels {
+    /// `[B, whole, pixels] -> [B, count, pixels]`
+    ///
+    /// # Panics
+    /// When images do not divide the length.
+    #[must_use]
+    pub fn select(&self, images: &[f32]) -> Vec<f32> {
+        let [all, some] = self.sizes();
+        assert!(images.len().is_multiple_of(all), "channels: images of {all} do not divide {}", images.len());
+        let task = rows_per_task(some);
+        filled(images.len() / all * some, task * some, |index, out| {
+            for (out, image) in out.chunks_exact_mut(some).zip(piece(images, index, task * all).chunks_exact(all)) {
+                out.copy_from_slice(&image[self.first * self.pixels..][..some]);
+            }
+        })
+    }
+
+    /// The adjoint of [`select`](Self::select): zeros in all other channels.
+    ///
+    /// # Panics
+    /// When images do not divide the length.
+    #[must_use]
+    pub fn place(&self, images: &[f32]) -> Vec<f32> {
+        let [all, some] = self.sizes();
+        assert!(images.len().is_multiple_of(some), "channels: images of {some} do not divide {}", images.len());
+        let task = rows_per_task(all);
+        filled(images.len() / some * all, task * all, |index, out| {
+            for (out, image) in out.chunks_exact_mut(all).zip(piece(images, index, task * some).chunks_exact(some)) {
+                out[self.first * self.pixels..][..some].copy_from_slice(image);
+            }
+        })
+    }
+
+    /// Numbers of an image, and of its chosen channels.
+    fn sizes(&self) -> [usize; 2] {
+        assert!(self.count > 0 && self.pixels > 0 && self.first + self.count <= self.whole, "channels: {self:?}");
+        [self.whole * self.pixels, self.count * self.pixels]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_channels_go_back_to_where_they_were() {
+        let case = Channels { whole: 3, first: 1, count: 2, pixels: 2 };
+        let images: Vec<f32> = (1..=12u8).map(f32::from).collect();
+        let chosen = case.select(&images);
+        assert_eq!(chosen, [3.0, 4.0, 5.0, 6.0, 9.0, 10.0, 11.0, 12.0]);
+        assert_eq!(case.place(&chosen), [0.0, 0.0, 3.0, 4.0, 5.0, 6.0, 0.0, 0.0, 9.0, 10.0, 11.0, 12.0]);
+    }
+}
