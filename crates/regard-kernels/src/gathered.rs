@@ -4,10 +4,12 @@
 //! matrix, its transpose, the windows of an image (which are never copied out) and their adjoint.
 
 use rayon::prelude::*;
+use std::ops::Range;
 
 use crate::elementwise::rows_per_task;
 use crate::product::{Matrix, turn};
 use crate::simd::{Path, Vector, kernel, path};
+use crate::within::{Within, give_back, spare};
 
 /// Offsets into an array, and the largest of them.
 #[derive(Clone, Debug, Default)]
@@ -41,9 +43,12 @@ impl FromIterator<usize> for Offsets {
 
 /// A matrix cut into panels of two vectors of columns, each panel row by row; zeros after the last column.
 pub(crate) struct Panels {
+    /// Longer than the panels, maybe.
     data: Vec<f32>,
     inner: usize,
     columns: usize,
+    /// Columns of a panel.
+    width: usize,
 }
 
 impl Panels {
@@ -70,7 +75,7 @@ impl Panels {
                 data.resize(data.len() + width - row.len(), 0.0);
             }
         }
-        Self { data, inner, columns }
+        Self { data, inner, columns, width }
     }
 
     /// Packs rows that begin at offsets of an array, their columns `step` apart.
@@ -90,7 +95,55 @@ impl Panels {
         } else {
             data.par_chunks_exact_mut(panel).enumerate().for_each(pack);
         }
-        Self { data, inner, columns }
+        Self { data, inner, columns, width }
+    }
+
+    /// Packs some columns of rows a stride apart, after `max(0, scale * x + shift)` of every row if there are such lines,
+    /// into an array that served before: [`give_back`](Self::give_back) lets it serve again.
+    pub fn normed(
+        (from, stride): (&[f32], usize),
+        inner: usize,
+        columns: Range<usize>,
+        lines: Option<[&[f32]; 2]>,
+        within: Within,
+    ) -> Self {
+        let (width, count) = (panel_width(), columns.len());
+        let len = count.div_ceil(width) * inner * width;
+        let mut data = spare(len);
+        within.each(data[..len].chunks_exact_mut(inner * width).enumerate(), |(panel, data)| {
+            let first = columns.start + panel * width;
+            pack_normed((from, stride), first..columns.end.min(first + width), lines, data);
+        });
+        Self { data, inner, columns: count, width }
+    }
+
+    /// Leaves the array to others.
+    pub fn give_back(self) {
+        give_back(self.data);
+    }
+}
+
+kernel!(
+    fn pack_normed(from: (&[f32], usize), columns: Range<usize>, lines: Option<[&[f32]; 2]>, panel: &mut [f32]) = pack_normed_body
+);
+
+#[inline(always)]
+fn pack_normed_body<V: Vector>(
+    (from, stride): (&[f32], usize),
+    columns: Range<usize>,
+    lines: Option<[&[f32]; 2]>,
+    panel: &mut [f32],
+) {
+    for (k, out) in panel.chunks_exact_mut(2 * V::LANES).enumerate() {
+        let row = &from[k * stride + columns.start..k * stride + columns.end];
+        for (half, out) in out.chunks_exact_mut(V::LANES).enumerate() {
+            let x = if half * V::LANES < row.len() { V::get(row, half * V::LANES) } else { V::zero() };
+            let x = match lines {
+                Some([scale, shift]) => V::zero().max(x.fma(V::splat(scale[k]), V::splat(shift[k]))),
+                None => x,
+            };
+            x.put(out, 0);
+        }
     }
 }
 
@@ -128,6 +181,8 @@ pub(crate) enum Start<'a> {
     Rows(&'a [f32]),
     /// What the output holds, and the same value for all rows of a column; empty for none.
     Out(&'a [f32]),
+    /// What the output holds, and the same value for all columns of a row.
+    OutRows(&'a [f32]),
 }
 
 /// Some rows of the left matrix.
@@ -178,7 +233,8 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
     }
     let width = 2 * V::LANES;
     assert_eq!(inner.len(), b.inner, "inner sizes differ");
-    assert!(b.data.len() == b.columns.div_ceil(width) * b.inner * width, "packed for another path");
+    assert!(b.width == width, "packed for another path");
+    assert!(b.data.len() >= b.columns.div_ceil(width) * b.inner * width, "the right matrix is too small");
     assert!(stride >= b.columns && out.len() >= (rows.len() - 1) * stride + b.columns, "the output is too small");
     let last = rows.iter().fold(0, |last, &row| last.max(row)) as usize + left.inner.largest;
     assert!(inner.is_empty() || last < left.data.len(), "an offset of {last} into {} elements", left.data.len());
@@ -190,7 +246,7 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
             let first = panel * width;
             let count = width.min(b.columns - first);
             let begin = match start {
-                Start::Zero | Start::Rows(_) | Start::Out([]) => [V::zero(); 2],
+                Start::Zero | Start::Rows(_) | Start::OutRows(_) | Start::Out([]) => [V::zero(); 2],
                 Start::Columns(bias) | Start::Out(bias) => {
                     let bias = &bias[..b.columns];
                     [V::get(bias, first), if count > V::LANES { V::get(bias, first + V::LANES) } else { V::zero() }]
@@ -199,23 +255,37 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
             for i in block.clone().step_by(R) {
                 let valid = R.min(rows.len() - i);
                 let mut sums = [begin; R];
-                if let Start::Rows(bias) = start {
+                if let Start::Rows(bias) | Start::OutRows(bias) = start {
                     for (sums, bias) in sums.iter_mut().zip(&bias[left.range.0 + i..][..valid]) {
                         *sums = [V::splat(*bias); 2];
                     }
                 }
                 // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`
-                let sums = unsafe {
+                let sums: [[V; 2]; R] = unsafe {
                     let mut starts = [left.data.as_ptr(); R];
                     for (r, start) in starts.iter_mut().enumerate() {
                         // rows beyond the last one repeat it and are not written
                         *start = left.data.as_ptr().add(rows[(i + r).min(rows.len() - 1)] as usize);
                     }
-                    summed(starts, inner, b.data.as_ptr().add(panel * b.inner * width), sums)
+                    let packed = b.data.as_ptr().add(panel * b.inner * width);
+                    if count > V::LANES {
+                        summed(starts, inner, packed, sums)
+                    } else {
+                        // the last columns fill one vector at most
+                        let mut first = [[V::zero(); 1]; R];
+                        for (first, both) in first.iter_mut().zip(&sums) {
+                            first[0] = both[0];
+                        }
+                        let mut both = [[V::zero(); 2]; R];
+                        for (both, first) in both.iter_mut().zip(summed(starts, inner, packed, first)) {
+                            both[0] = first[0];
+                        }
+                        both
+                    }
                 };
                 for (r, sums) in sums.iter().enumerate().take(valid) {
                     let out = &mut out[(i + r) * stride + first..][..count];
-                    let add = matches!(start, Start::Out(_));
+                    let add = matches!(start, Start::Out(_) | Start::OutRows(_));
                     (if add { sums[0].add(V::get(out, 0)) } else { sums[0] }).put(out, 0);
                     if count > V::LANES {
                         (if add { sums[1].add(V::get(out, V::LANES)) } else { sums[1] }).put(out, V::LANES);
@@ -234,20 +304,24 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
 /// # Safety
 /// The rows must be readable at all offsets from their starts, and the panel in as many steps.
 #[inline(always)]
-unsafe fn summed<V: Vector, const R: usize>(
+unsafe fn summed<V: Vector, const R: usize, const C: usize>(
     starts: [*const f32; R],
     inner: &[u32],
     mut packed: *const f32,
-    mut sums: [[V; 2]; R],
-) -> [[V; 2]; R] {
+    mut sums: [[V; C]; R],
+) -> [[V; C]; R] {
     for &offset in inner {
         // SAFETY: by contract
         unsafe {
-            let right = [V::load(packed), V::load(packed.add(V::LANES))];
+            let mut right = [V::zero(); C];
+            for (c, right) in right.iter_mut().enumerate() {
+                *right = V::load(packed.add(c * V::LANES));
+            }
             for r in 0..R {
                 let left = V::splat(*starts[r].add(offset as usize));
-                sums[r][0] = left.fma(right[0], sums[r][0]);
-                sums[r][1] = left.fma(right[1], sums[r][1]);
+                for c in 0..C {
+                    sums[r][c] = left.fma(right[c], sums[r][c]);
+                }
             }
             packed = packed.add(2 * V::LANES);
         }

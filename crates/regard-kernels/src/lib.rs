@@ -38,6 +38,7 @@ mod pointwise;
 pub mod pool;
 mod product;
 pub mod residual;
+pub mod san;
 pub mod simd;
 pub mod softmax;
 mod team;

@@ -136,8 +136,8 @@ fn spread_pairs_body<V: Vector>(width: usize, x: &[f32], grad: &[f32], input_gra
             let largest = larger(larger(*a, *b), larger(*c, *d));
             let (is_a, is_b, is_c) = (is_largest(*a, largest), is_largest(*b, largest), is_largest(*c, largest));
             *up_a = if is_a { grad } else { 0.0 };
-            *up_b = if is_b & !is_a { grad } else { 0.0 };
-            *down_c = if is_c & !is_a & !is_b { grad } else { 0.0 };
+            *up_b = if is_b && !is_a { grad } else { 0.0 };
+            *down_c = if is_c && !is_a && !is_b { grad } else { 0.0 };
             *down_d = if is_a | is_b | is_c { 0.0 } else { grad };
         }
     }

@@ -119,7 +119,7 @@ impl BatchNorm {
     }
 
     /// The moments that evaluation normalises with.
-    fn moments(&self) -> Moments {
+    pub(crate) fn moments(&self) -> Moments {
         let values = |of: &Running| of.value().into_data().iter::<f32>().collect();
         Moments { mean: values(&self.running_mean), variance: values(&self.running_var), count: 1 }
     }

@@ -3,11 +3,14 @@
 //! This is the one place that knows which models have such a form; everybody else calls [`Prepared::forward`]. Models
 //! without one, other devices and whoever records anything take [`Model::forward`] as it is.
 
+mod san;
+
 use burn::module::Param;
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::tensor::{Tensor, TensorData};
 use regard_kernels::residual::{self, Folded, Residual};
+use regard_kernels::san::San;
 use regard_kernels::transformer::{BlockParameters, Parameters, Precision, Readout, Transformer};
 
 use crate::batch_norm::{BatchNorm, Running};
@@ -27,6 +30,7 @@ pub struct Prepared {
 enum Fast {
     Transformer(Box<Transformer>),
     Residual(Box<Residual>),
+    San(Box<San>),
 }
 
 impl std::fmt::Debug for Prepared {
@@ -70,6 +74,7 @@ impl Prepared {
         let fits = match &self.fast {
             Some(Fast::Transformer(fast)) => fast.takes(channels, sides),
             Some(Fast::Residual(fast)) => channels == fast.channels() && rows * columns > 0,
+            Some(Fast::San(fast)) => fast.takes(channels, sides),
             None => false,
         };
         let Some(fast) = self.fast.as_ref().filter(|_| fits) else {
@@ -80,6 +85,7 @@ impl Prepared {
         let (logits, classes) = match fast {
             Fast::Transformer(fast) => (fast.forward(data), fast.classes()),
             Fast::Residual(fast) => (fast.forward(data, sides), fast.classes()),
+            Fast::San(fast) => (fast.forward(data, sides), fast.classes()),
         };
         Tensor::from_data(TensorData::new(logits, [batch, classes]), &device)
     }
@@ -90,6 +96,9 @@ fn packed(model: &Model, precision: Precision) -> Option<Fast> {
     let transformer = match model {
         Model::Resnet(resnet) if precision == Precision::Float => {
             return residual(resnet).map(Box::new).map(Fast::Residual);
+        }
+        Model::San(model) if precision == Precision::Float => {
+            return san::prepared(model).map(Box::new).map(Fast::San);
         }
         Model::Vit(vit) => {
             let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
@@ -383,8 +392,55 @@ mod tests {
     }
 
     #[test]
+    fn a_prepared_self_attention_network_answers_as_the_model_does_with_every_relation_and_sharing() {
+        device::cpu().seed(1);
+        let small = |name: &str, sharing: &str| {
+            let config = preset(name).unwrap().config;
+            let fields = [
+                ("widths", json!([32, 64])),
+                ("blocks", json!([1, 2])),
+                ("footprints", json!([3, 5])),
+                ("classes", json!(7)),
+            ];
+            let config = fields.into_iter().fold(config, |config, (field, value)| config.with(field, value).unwrap());
+            config.with("sharing", json!(sharing)).unwrap()
+        };
+        let pair = |relation: &str, position: &str| json!({"pairwise": {"relation": relation, "position": position}});
+        let mut configs = Vec::new();
+        for sharing in ["all-different", "relation-shared", "all-shared"] {
+            for (relation, position) in [("subtraction", "relative"), ("dot", "absolute"), ("concatenation", "none")] {
+                let config = small("san-nano-pairwise", sharing);
+                configs.push(config.with("relation", pair(relation, position)).unwrap());
+            }
+            for relation in ["concatenation", "star", "clique"] {
+                let config = small("san-nano-patchwise", sharing);
+                configs.push(config.with("relation", json!({"patchwise": {"relation": relation}})).unwrap());
+            }
+        }
+        for config in configs {
+            let model = stirred(config.init(&device::cpu()).unwrap());
+            let Model::San(san) = &model else { panic!("{config:?} is a self-attention network") };
+            let blocks = || san.stages.iter().flat_map(|stage| &stage.layer);
+            let norms =
+                blocks().flat_map(|block| [&block.bn1, &block.bn2]).chain(san.stages.iter().map(|stage| &stage.bn));
+            for (seed, norm) in norms.chain([&san.bn_in]).enumerate() {
+                norm.running_mean.set(random(norm.running_mean.value().dims(), seed as u64));
+                norm.running_var.set(random(norm.running_var.value().dims(), seed as u64 + 100) * 0.5 + 4.0);
+            }
+            let prepared = Prepared::new(model.clone());
+            assert!(prepared.fast.is_some(), "{config:?}");
+            for image in [[3, 3, 40, 33], [1, 3, 32, 32]] {
+                let images = random(image, 1);
+                let expected = model.forward(images.clone(), &mut Pass::silent());
+                let largest = expected.clone().abs().max().into_scalar::<f32>();
+                assert_close(&(prepared.forward(images) / largest), &(expected / largest), 1e-5);
+            }
+        }
+    }
+
+    #[test]
     fn models_without_a_fast_form_answer_themselves() {
-        let model = preset("san-nano-pairwise").unwrap().config.init(&device::cpu()).unwrap();
+        let model = preset("sasa-nano").unwrap().config.init(&device::cpu()).unwrap();
         let prepared = Prepared::new(model.clone());
         let images = random([2, 3, 32, 32], 1);
         assert_close(&prepared.forward(images.clone()), &model.forward(images, &mut Pass::silent()), 0.0);

@@ -52,14 +52,16 @@ impl Gamma {
         self.linear1.lazy_shape()[0]
     }
 
-    /// The parameters of the first half, flat, in the order in which the kernels take them.
-    pub(super) fn first(&self) -> Vec<Tensor<1>> {
-        vec![self.norm1.gamma.val(), self.norm1.beta.val(), self.linear1.val().flatten(0, 1)]
+    /// All parameters in one piece, in the order in which the kernels take them.
+    pub(crate) fn flat(&self) -> Tensor<1> {
+        let second =
+            [self.norm2.gamma.val(), self.norm2.beta.val(), self.linear2.val().flatten(0, 1), self.bias2.val()];
+        Tensor::cat([vec![self.flat_first()], second.to_vec()].concat(), 0)
     }
 
-    /// The parameters of the second half.
-    pub(super) fn second(&self) -> Vec<Tensor<1>> {
-        vec![self.norm2.gamma.val(), self.norm2.beta.val(), self.linear2.val().flatten(0, 1), self.bias2.val()]
+    /// Those of the first half.
+    pub(crate) fn flat_first(&self) -> Tensor<1> {
+        Tensor::cat(vec![self.norm1.gamma.val(), self.norm1.beta.val(), self.linear1.val().flatten(0, 1)], 0)
     }
 
     /// Number of weights it gives.

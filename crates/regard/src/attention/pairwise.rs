@@ -79,6 +79,39 @@ pub struct Pairwise {
     pub window: usize,
 }
 
+impl Pairwise {
+    /// What the kernel is told; `[features, values]` are the channels of phi and beta.
+    pub(crate) fn kernel(
+        &self,
+        batch: usize,
+        [features, values]: [usize; 2],
+        [height, width]: [usize; 2],
+        gamma: &Gamma,
+    ) -> kernels::Pairwise {
+        kernels::Pairwise {
+            batch,
+            features,
+            values,
+            weights: gamma.outputs(),
+            hidden: gamma.hidden(),
+            window: Window::new(height, width, self.window),
+            relation: match self.relation {
+                PairRelation::Summation => kernels::Relation::Summation,
+                PairRelation::Subtraction => kernels::Relation::Subtraction,
+                PairRelation::Concatenation => kernels::Relation::Concatenation,
+                PairRelation::Hadamard => kernels::Relation::Hadamard,
+                PairRelation::Dot => kernels::Relation::Dot,
+            },
+            position: match self.position {
+                PairPosition::Relative => kernels::Position::Relative,
+                PairPosition::Absolute => kernels::Position::Absolute,
+                PairPosition::None => kernels::Position::None,
+            },
+            epsilon: gamma.norm1.epsilon as f32,
+        }
+    }
+}
+
 /// `phi [B, R, H, W], psi [B, R, H, W], beta [B, C, H, W] -> [B, C, H, W]`, weights `[B, Cw, k*k, H*W]`.
 ///
 /// `position` is `[2, H, W]`: the coordinates of every pixel, as the layer maps them.
@@ -119,28 +152,8 @@ fn fused(
 ) -> Tensor<4> {
     let [batch, features, height, width] = phi.dims();
     let shape = beta.dims();
-    let case = kernels::Pairwise {
-        batch,
-        features,
-        values: shape[1],
-        weights: gamma.outputs(),
-        hidden: gamma.hidden(),
-        window: Window::new(height, width, options.window),
-        relation: match options.relation {
-            PairRelation::Summation => kernels::Relation::Summation,
-            PairRelation::Subtraction => kernels::Relation::Subtraction,
-            PairRelation::Concatenation => kernels::Relation::Concatenation,
-            PairRelation::Hadamard => kernels::Relation::Hadamard,
-            PairRelation::Dot => kernels::Relation::Dot,
-        },
-        position: match options.position {
-            PairPosition::Relative => kernels::Position::Relative,
-            PairPosition::Absolute => kernels::Position::Absolute,
-            PairPosition::None => kernels::Position::None,
-        },
-        epsilon: gamma.norm1.epsilon as f32,
-    };
-    let parameters = Tensor::cat([gamma.first(), gamma.second()].concat(), 0).into_dispatch();
+    let case = options.kernel(batch, [features, shape[1]], [height, width], gamma);
+    let parameters = gamma.flat().into_dispatch();
     let kernel = Fused { case, norms: norms.clone() };
     let [phi, psi, beta] = [phi, psi, beta].map(Tensor::into_dispatch);
     let out = match position {

@@ -51,6 +51,32 @@ pub struct Patchwise {
     pub window: usize,
 }
 
+impl Patchwise {
+    /// What the first kernel is told; `beside` says whether there is phi beside the patch.
+    pub(crate) fn kernel(
+        &self,
+        batch: usize,
+        features: usize,
+        beside: bool,
+        [height, width]: [usize; 2],
+        gamma: &Gamma,
+    ) -> PatchRelate {
+        PatchRelate {
+            batch,
+            features,
+            hidden: gamma.hidden(),
+            window: Window::new(height, width, self.window),
+            relation: match (self.relation, beside) {
+                (PatchRelation::Star, _) => Relation::Star,
+                (PatchRelation::Clique, _) => Relation::Clique,
+                (PatchRelation::Concatenation, true) => Relation::Concatenation,
+                (PatchRelation::Concatenation, false) => Relation::Patch,
+            },
+            epsilon: gamma.norm1.epsilon as f32,
+        }
+    }
+}
+
 /// `phi [B, R, H, W], psi [B, R, H, W], beta [B, C, H, W] -> [B, C, H, W]`, weights `[B, Cw, k*k, H*W]`.
 ///
 /// Concatenation may go without phi: when it is the same map as psi, the middle is in the patch already.
@@ -80,23 +106,9 @@ fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma,
     let values = beta.dims()[1];
     let window = Window::new(height, width, options.window);
     let norms = Norms::new([&gamma.norm1], &psi.device()).expect("one norm agrees with itself");
-    let relate = Relate {
-        case: PatchRelate {
-            batch,
-            features,
-            hidden: gamma.hidden(),
-            window,
-            relation: match (options.relation, &phi) {
-                (PatchRelation::Star, _) => Relation::Star,
-                (PatchRelation::Clique, _) => Relation::Clique,
-                (PatchRelation::Concatenation, Some(_)) => Relation::Concatenation,
-                (PatchRelation::Concatenation, None) => Relation::Patch,
-            },
-            epsilon: gamma.norm1.epsilon as f32,
-        },
-        norms: norms.clone(),
-    };
-    let (parameters, psi) = (Tensor::cat(gamma.first(), 0).into_dispatch(), psi.into_dispatch());
+    let relate =
+        Relate { case: options.kernel(batch, features, phi.is_some(), [height, width], gamma), norms: norms.clone() };
+    let (parameters, psi) = (gamma.flat_first().into_dispatch(), psi.into_dispatch());
     let shape = [batch, gamma.hidden(), height, width];
     let hidden: Tensor<4> = match phi {
         Some(phi) => fused::apply(relate, [phi.into_dispatch(), psi, parameters], shape),

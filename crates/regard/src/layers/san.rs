@@ -164,6 +164,14 @@ impl SanUnit {
             Self::Patchwise(unit) => unit.forward(map, pass),
         }
     }
+
+    /// Side of the footprint.
+    pub const fn window(&self) -> usize {
+        match self {
+            Self::Pairwise(unit) => unit.options.window,
+            Self::Patchwise(unit) => unit.options.window,
+        }
+    }
 }
 
 /// Pairwise attention with its parameters.
@@ -178,7 +186,7 @@ pub struct PairwiseUnit {
     pub place: Option<Pointwise>,
     pub gamma: Gamma,
     #[module(skip)]
-    options: Pairwise,
+    pub(crate) options: Pairwise,
 }
 
 impl PairwiseUnit {
@@ -207,7 +215,7 @@ pub struct PatchwiseUnit {
     pub beta: Pointwise,
     pub gamma: Gamma,
     #[module(skip)]
-    options: Patchwise,
+    pub(crate) options: Patchwise,
 }
 
 impl PatchwiseUnit {

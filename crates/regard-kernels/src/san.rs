@@ -1,0 +1,475 @@
+//! A whole self-attention network (SAN) for inference alone, a picture a thread.
+//!
+//! The norm and ReLU before a 1x1 convolution happen while pixels are packed for it, what its output is added to is where
+//! its sums begin, and a pool reads each pixel once: none of them goes through memory by itself. Fewer pictures than
+//! threads are shared out; a number is the same sum in the same order in both cases.
+
+use std::ops::Range;
+
+use crate::gamma::Moments;
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::pairwise::Pairwise;
+use crate::patchwise::{PatchAggregate, PatchRelate};
+use crate::product::Matrix;
+use crate::simd::{Vector, kernel};
+use crate::window::Window;
+use crate::within::{Within, answered, give_back, spare, with_scratch};
+
+/// Pixels that are packed at a time: they stay in the second cache.
+const PACKED: usize = 256;
+
+/// A norm by moments that no longer change: `scale * x + shift` of every channel.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub scale: Vec<f32>,
+    pub shift: Vec<f32>,
+}
+
+/// A 1x1 convolution.
+#[derive(Clone, Debug)]
+pub struct Map {
+    /// `[out, in]`
+    pub weight: Vec<f32>,
+    /// `[out]`, or empty.
+    pub bias: Vec<f32>,
+}
+
+/// The operator of a block; windows, batches and features are those of the map that comes.
+#[derive(Clone, Debug)]
+pub enum Operator {
+    Pairwise {
+        case: Pairwise,
+        /// Weight `[2, 2]` and bias `[2]` of the coordinates, if these matter.
+        place: Option<Map>,
+        gamma: Vec<f32>,
+        moments: [Moments; 2],
+    },
+    Patchwise {
+        relate: PatchRelate,
+        /// Parameters of the first half of gamma.
+        first: Vec<f32>,
+        moments: Moments,
+        norm: Line,
+        /// Parameters of the second linear map.
+        second: Map,
+    },
+}
+
+/// Norm, ReLU, features, attention, norm, ReLU and the way back, added to the map.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub norm1: Line,
+    /// All features at once.
+    pub features: Map,
+    /// Which of them are phi (none where a patch has the middle already), psi and beta.
+    pub phi: Range<usize>,
+    pub psi: Range<usize>,
+    pub beta: Range<usize>,
+    pub operator: Operator,
+    pub norm2: Line,
+    pub back: Map,
+}
+
+/// Half the picture, another width, blocks at that, norm and ReLU.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    pub enter: Map,
+    pub blocks: Vec<Block>,
+    pub norm: Line,
+    /// Side of the footprints.
+    pub window: usize,
+}
+
+/// A self-attention network that is ready to run.
+pub struct San {
+    channels: usize,
+    stem: Map,
+    stages: Vec<Stage>,
+    answer: Panels,
+    bias: Vec<f32>,
+}
+
+impl std::fmt::Debug for San {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("San").field("stages", &self.stages.len()).finish_non_exhaustive()
+    }
+}
+
+impl San {
+    /// `stem` has its norm folded in; `answer` is a linear map with a bias.
+    ///
+    /// # Panics
+    /// When lengths do not fit together.
+    #[must_use]
+    pub fn new(channels: usize, stem: Map, stages: Vec<Stage>, answer: Map) -> Self {
+        let width = stages.last().map_or(stem.bias.len(), |stage| stage.norm.scale.len());
+        assert_eq!(answer.weight.len(), answer.bias.len() * width, "san: length of the answer's weight");
+        let packed = Panels::new(Matrix::transposed(&answer.weight, width), width, answer.bias.len());
+        Self { channels, stem, stages, answer: packed, bias: answer.bias }
+    }
+
+    /// Whether images of this form leave every stage enough to mirror.
+    #[must_use]
+    pub fn takes(&self, channels: usize, sides: [usize; 2]) -> bool {
+        let enough = |(index, stage): (usize, &Stage)| {
+            sides.iter().all(|side| side.checked_shr(index as u32 + 1).unwrap_or(0) > stage.window / 2)
+        };
+        channels == self.channels && self.stages.iter().enumerate().all(enough)
+    }
+
+    /// Number of logits.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// # Panics
+    /// When images are not what [`takes`](Self::takes) says, or do not divide the length.
+    #[must_use]
+    pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
+        let image = self.channels * sides[0] * sides[1];
+        assert!(self.takes(self.channels, sides) && images.len().is_multiple_of(image), "san: images of another size");
+        answered(images, image, self.classes(), 1, |image, logits, within| self.picture(image, sides, logits, within))
+    }
+
+    fn picture(&self, image: &[f32], mut sides: [usize; 2], logits: &mut [f32], within: Within) {
+        let mut pooled = self.stem.pooled(image, sides, within);
+        for (index, stage) in self.stages.iter().enumerate() {
+            sides = sides.map(|side| side / 2);
+            let pixels = sides[0] * sides[1];
+            let width = stage.norm.scale.len();
+            let mut map = spare(width * pixels);
+            stage.enter.apply(&pooled, pixels, None, Sum::New, &mut map[..width * pixels], within);
+            give_back(pooled);
+            for block in &stage.blocks {
+                block.apply(&mut map[..width * pixels], sides, within);
+            }
+            let map_now = &map[..width * pixels];
+            if index + 1 == self.stages.len() {
+                let means = stage.norm.means(map_now, pixels);
+                multiply_rows(&means, width, &self.answer, Start::Columns(&self.bias), logits);
+                give_back(map);
+                return;
+            }
+            pooled = stage.norm.pooled(map_now, sides, within);
+            give_back(map);
+        }
+        unreachable!("a network has at least one stage");
+    }
+}
+
+impl Block {
+    fn apply(&self, map: &mut [f32], sides: [usize; 2], within: Within) {
+        let pixels = sides[0] * sides[1];
+        let features = self.features.bias.len() * pixels;
+        with_scratch(features, |features| {
+            self.features.apply(map, pixels, Some(&self.norm1), Sum::New, features, within);
+            let [phi, psi, beta] =
+                [&self.phi, &self.psi, &self.beta].map(|range| &features[range.start * pixels..range.end * pixels]);
+            let seen = self.operator.attend(phi, psi, beta, sides);
+            self.back.apply(&seen, pixels, Some(&self.norm2), Sum::Add, map, within);
+        });
+    }
+}
+
+impl Operator {
+    fn attend(&self, phi: &[f32], psi: &[f32], beta: &[f32], [height, width]: [usize; 2]) -> Vec<f32> {
+        let pixels = height * width;
+        match self {
+            Self::Pairwise { case, place, gamma, moments } => {
+                let window = Window::new(height, width, case.window.size);
+                let position = place.as_ref().map_or_else(Vec::new, |place| place.of_coordinates([height, width]));
+                Pairwise { batch: 1, window, ..*case }.forward([phi, psi, beta, &position, gamma], moments)
+            }
+            Self::Patchwise { relate, first, moments, norm, second } => {
+                let window = Window::new(height, width, relate.window.size);
+                let relate = PatchRelate { batch: 1, window, ..*relate };
+                let mut hidden = relate.forward([phi, psi, first], moments);
+                norm.relu(&mut hidden, pixels);
+                let weights = second.bias.len() / window.offsets();
+                let values = beta.len() / pixels;
+                PatchAggregate { batch: 1, hidden: relate.hidden, values, weights, window }.forward([
+                    &hidden,
+                    &second.weight,
+                    &second.bias,
+                    beta,
+                ])
+            }
+        }
+    }
+}
+
+/// What sums are added to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sum {
+    New,
+    /// What is there.
+    Add,
+}
+
+impl Map {
+    /// `[in, pixels] -> [out, pixels]` after a norm and ReLU, if there is one.
+    fn apply(&self, x: &[f32], pixels: usize, norm: Option<&Line>, sum: Sum, out: &mut [f32], within: Within) {
+        let outputs = out.len() / pixels;
+        let inputs = self.weight.len() / outputs;
+        let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
+        let start = match (sum, self.bias.as_slice()) {
+            (Sum::New, []) => Start::Zero,
+            (Sum::New, bias) => Start::Rows(bias),
+            (Sum::Add, bias) => Start::OutRows(bias),
+        };
+        let task = within.rows(outputs, 1);
+        for first in (0..pixels).step_by(PACKED) {
+            let columns = first..pixels.min(first + PACKED);
+            let lines = norm.map(|norm| [norm.scale.as_slice(), &norm.shift]);
+            let panels = Panels::normed((x, pixels), inputs, columns, lines, within);
+            within.each(out.chunks_mut(task * pixels).enumerate(), |(index, out)| {
+                let range = (index * task, index * task + out.len() / pixels);
+                let left = Gathered { data: &self.weight, rows: &rows, range, inner: &inner };
+                multiply(left, &panels, start, (&mut out[first..], pixels));
+            });
+            panels.give_back();
+        }
+    }
+
+    /// Two rows of a picture at a time, ReLU and the largest of every four: `[C, H, W] -> [out, H/2, W/2]`.
+    fn pooled(&self, image: &[f32], [height, width]: [usize; 2], within: Within) -> Vec<f32> {
+        let (outputs, pixels, pooled) = (self.bias.len(), height * width, (height / 2) * (width / 2));
+        let inputs = self.weight.len() / outputs;
+        let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
+        let mut out = spare(outputs * pooled);
+        let task = within.rows(outputs, 1);
+        within.each(out[..outputs * pooled].chunks_mut(task * pooled).enumerate(), |(index, out)| {
+            let channels = out.len() / pooled;
+            let left = Gathered {
+                data: &self.weight,
+                rows: &rows,
+                range: (index * task, index * task + channels),
+                inner: &inner,
+            };
+            with_scratch(channels * 2 * width + width, |scratch| {
+                let (two, row) = scratch.split_at_mut(channels * 2 * width);
+                for y in 0..height / 2 {
+                    let columns = 2 * y * width..2 * (y + 1) * width;
+                    let panels = Panels::normed((image, pixels), inputs, columns, None, Within::OneThread);
+                    multiply(left, &panels, Start::Rows(&self.bias), (&mut *two, 2 * width));
+                    panels.give_back();
+                    for (two, out) in two.chunks_exact(2 * width).zip(out.chunks_exact_mut(pooled)) {
+                        pool_rows(two, [1.0, 0.0], row, &mut out[y * (width / 2)..][..width / 2]);
+                    }
+                }
+            });
+        });
+        out
+    }
+
+    /// Every pixel's column and row, from -1 to 1, mapped: `[2, H, W]`.
+    fn of_coordinates(&self, [height, width]: [usize; 2]) -> Vec<f32> {
+        let along = |index: usize, size: usize| -1.0 + 2.0 * index as f32 / (size.max(2) - 1) as f32;
+        let rows = self.weight.chunks_exact(2).zip(&self.bias);
+        rows.flat_map(|(weight, bias)| {
+            (0..height * width).map(move |pixel| {
+                let (x, y) = (along(pixel % width, width), along(pixel / width, height));
+                weight[0] * x + weight[1] * y + bias
+            })
+        })
+        .collect()
+    }
+}
+
+impl Line {
+    /// Norm and ReLU in place.
+    fn relu(&self, x: &mut [f32], pixels: usize) {
+        for (x, (scale, shift)) in x.chunks_exact_mut(pixels).zip(self.scale.iter().zip(&self.shift)) {
+            relu_plane(x, [*scale, *shift]);
+        }
+    }
+
+    /// Norm, ReLU and the largest of every four: `[C, H, W] -> [C, H/2, W/2]`.
+    fn pooled(&self, x: &[f32], [height, width]: [usize; 2], within: Within) -> Vec<f32> {
+        let (channels, pixels, pooled) = (self.scale.len(), height * width, (height / 2) * (width / 2));
+        let mut out = spare(channels * pooled);
+        let task = within.rows(channels, 1);
+        let tasks = out[..channels * pooled].chunks_mut(task * pooled).zip(x.chunks(task * pixels)).enumerate();
+        within.each(tasks, |(index, (out, x))| {
+            with_scratch(width, |row| {
+                for (channel, (out, x)) in out.chunks_exact_mut(pooled).zip(x.chunks_exact(pixels)).enumerate() {
+                    let line = [self.scale[index * task + channel], self.shift[index * task + channel]];
+                    for (two, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(width / 2)) {
+                        pool_rows(two, line, row, out);
+                    }
+                }
+            });
+        });
+        out
+    }
+
+    /// The mean of every channel after norm and ReLU.
+    fn means(&self, x: &[f32], pixels: usize) -> Vec<f32> {
+        let lines = self.scale.iter().zip(&self.shift);
+        x.chunks_exact(pixels)
+            .zip(lines)
+            .map(|(x, (scale, shift))| relu_sum(x, [*scale, *shift]) / pixels as f32)
+            .collect()
+    }
+}
+
+kernel!(
+    /// Norm and ReLU of a plane.
+    fn relu_plane(x: &mut [f32], line: [f32; 2]) = relu_plane_body
+);
+
+#[inline(always)]
+fn relu_plane_body<V: Vector>(x: &mut [f32], line: [f32; 2]) {
+    let [scale, shift] = line.map(V::splat);
+    for x in x.chunks_mut(V::LANES) {
+        V::zero().max(V::get(x, 0).fma(scale, shift)).put(x, 0);
+    }
+}
+
+kernel!(
+    /// The sum of a plane after norm and ReLU.
+    fn relu_sum(x: &[f32], line: [f32; 2]) -> f32 = relu_sum_body
+);
+
+#[inline(always)]
+fn relu_sum_body<V: Vector>(x: &[f32], [scale, shift]: [f32; 2]) -> f32 {
+    let (whole, rest) = x.split_at(x.len() / V::LANES * V::LANES);
+    let mut sum = V::zero();
+    for x in whole.chunks_exact(V::LANES) {
+        sum = sum.add(V::zero().max(V::get(x, 0).fma(V::splat(scale), V::splat(shift))));
+    }
+    // one by one: the lanes that a short vector lacks are not zero after a norm
+    rest.iter().fold(sum.sum(), |sum, x| sum + (x * scale + shift).max(0.0))
+}
+
+kernel!(
+    /// Norm, ReLU and the largest of every four pixels of two rows; `row` has room for one.
+    fn pool_rows(two: &[f32], line: [f32; 2], row: &mut [f32], out: &mut [f32]) = pool_rows_body
+);
+
+#[inline(always)]
+fn pool_rows_body<V: Vector>(two: &[f32], line: [f32; 2], row: &mut [f32], out: &mut [f32]) {
+    let [scale, shift] = line.map(V::splat);
+    let (upper, lower) = two.split_at(two.len() / 2);
+    for at in (0..upper.len()).step_by(V::LANES) {
+        let larger = V::get(upper, at).fma(scale, shift).max(V::get(lower, at).fma(scale, shift));
+        V::zero().max(larger).put(row, at);
+    }
+    out.iter_mut().zip(row.as_chunks::<2>().0).for_each(|(out, [a, b])| *out = if a > b { *a } else { *b });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::{assert_close, assert_same_on_threads, noise, wide};
+    use crate::pairwise::{Position, Relation};
+    use crate::patchwise;
+    use crate::simd::{Path, with_path};
+
+    const SIDES: [usize; 2] = [22, 18];
+    const WIDTHS: [usize; 2] = [10, 12];
+
+    fn line(width: usize, seed: u64) -> Line {
+        Line { scale: noise(width, seed).iter().map(|x| x + 0.5).collect(), shift: noise(width, seed + 1) }
+    }
+
+    fn map(inputs: usize, outputs: usize, seed: u64) -> Map {
+        Map { weight: noise(inputs * outputs, seed), bias: noise(outputs, seed + 1) }
+    }
+
+    fn moments(rows: usize, seed: u64) -> Moments {
+        let variance = noise(rows, seed + 1).iter().map(|x| x * x + 1.0).collect();
+        Moments { mean: noise(rows, seed), variance, count: 1 }
+    }
+
+    /// Three features for phi and psi, four values under two weights.
+    fn pairwise() -> Operator {
+        let case = Pairwise {
+            batch: 1,
+            features: 3,
+            values: 4,
+            weights: 2,
+            hidden: 5,
+            window: Window::new(1, 1, 3),
+            relation: Relation::Subtraction,
+            position: Position::Relative,
+            epsilon: 1e-5,
+        };
+        let moments = [moments(case.delta(), 1), moments(case.hidden, 3)];
+        Operator::Pairwise { case, place: Some(map(2, 2, 5)), gamma: noise(case.gamma(), 7), moments }
+    }
+
+    fn patchwise() -> Operator {
+        let relate = PatchRelate {
+            batch: 1,
+            features: 3,
+            hidden: 5,
+            window: Window::new(1, 1, 3),
+            relation: patchwise::Relation::Concatenation,
+            epsilon: 1e-5,
+        };
+        let first = noise(relate.delta() * (2 + relate.hidden), 1);
+        Operator::Patchwise {
+            relate,
+            first,
+            moments: moments(relate.delta(), 2),
+            norm: line(5, 4),
+            second: map(5, 18, 6),
+        }
+    }
+
+    fn network(operator: &Operator) -> San {
+        let block = |width: usize, seed: u64| Block {
+            norm1: line(width, seed),
+            features: map(width, 10, seed + 2),
+            phi: 0..3,
+            psi: 3..6,
+            beta: 6..10,
+            operator: operator.clone(),
+            norm2: line(4, seed + 4),
+            back: map(4, width, seed + 6),
+        };
+        let stage = |index: usize| Stage {
+            enter: Map { bias: Vec::new(), ..map([8, WIDTHS[0]][index], WIDTHS[index], 20 + index as u64) },
+            blocks: (0..2).map(|i| block(WIDTHS[index], 30 + 10 * (2 * index + i) as u64)).collect(),
+            norm: line(WIDTHS[index], 80 + index as u64),
+            window: 3,
+        };
+        San::new(3, map(3, 8, 90), vec![stage(0), stage(1)], map(WIDTHS[1], 7, 92))
+    }
+
+    #[test]
+    fn every_path_answers_alike() {
+        let images = noise(3 * 3 * SIDES[0] * SIDES[1], 1);
+        for operator in [pairwise(), patchwise()] {
+            let answers = |path| with_path(path, || network(&operator).forward(&images, SIDES));
+            let expected = wide(&answers(Path::Portable));
+            for &path in Path::available() {
+                assert_close(&answers(path), &expected, 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_picture_alone_and_among_others_has_the_same_bytes_on_any_threads() {
+        let image = 3 * SIDES[0] * SIDES[1];
+        let images = noise(5 * image, 1);
+        for operator in [pairwise(), patchwise()] {
+            let network = network(&operator);
+            assert_same_on_threads(|| {
+                let alone = images.chunks_exact(image).flat_map(|image| network.forward(image, SIDES)).collect();
+                assert_eq!(network.forward(&images, SIDES), alone);
+                vec![alone]
+            });
+        }
+    }
+
+    #[test]
+    fn images_that_become_smaller_than_a_footprint_mirrors_are_not_taken() {
+        let network = network(&pairwise());
+        assert!(network.takes(3, [8, 8]) && !network.takes(3, [8, 7]) && !network.takes(1, [8, 8]));
+    }
+}

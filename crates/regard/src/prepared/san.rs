@@ -1,0 +1,100 @@
+//! The form of SAN: norms as lines, phi, psi and beta as one map.
+
+use regard_kernels::san::{Block, Line, Map, Operator, San, Stage};
+use regard_kernels::window::Window;
+
+use super::{linear, numbers};
+use crate::attention::{Gamma, PatchRelation};
+use crate::batch_norm::BatchNorm;
+use crate::device;
+use crate::layers::{Pointwise, SanUnit};
+use crate::models::san as model;
+
+/// None on other devices, for windows without a kernel and for norms of several kinds in one gamma.
+pub(super) fn prepared(san: &model::San) -> Option<San> {
+    let weight = san.conv_in.weight.val();
+    if weight.device() != device::cpu() {
+        return None;
+    }
+    let stages = san.stages.iter().map(stage).collect::<Option<Vec<_>>>()?;
+    let [weights, bias] = linear(&san.fc)?;
+    let answer = Map { weight: weights, bias };
+    Some(San::new(weight.dims()[1], folded(&san.conv_in, &san.bn_in), stages, answer))
+}
+
+fn stage(stage: &model::Stage) -> Option<Stage> {
+    let blocks = stage.layer.iter().map(block).collect::<Option<Vec<_>>>()?;
+    let window = stage.layer.iter().map(|block| block.sam.window()).max()?;
+    Some(Stage { enter: map(&stage.conv), blocks, norm: line(&stage.bn), window })
+}
+
+fn block(block: &model::Block) -> Option<Block> {
+    let (phi, psi, beta, gamma, window) = match &block.sam {
+        SanUnit::Pairwise(unit) => (&unit.phi, &unit.psi, &unit.beta, &unit.gamma, unit.options.window),
+        SanUnit::Patchwise(unit) => (&unit.phi, &unit.psi, &unit.beta, &unit.gamma, unit.options.window),
+    };
+    if window > Window::LARGEST || gamma.norm1.epsilon != gamma.norm2.epsilon {
+        return None;
+    }
+    // one after the other; who has none of its own is who stands before or, failing that, beta
+    let mut features = Map { weight: Vec::new(), bias: Vec::new() };
+    let mut add = |convolution: &Pointwise| {
+        let (first, Map { weight, bias }) = (features.bias.len(), map(convolution));
+        let count = convolution.weight.lazy_shape()[0];
+        features.weight.extend(weight);
+        features.bias.extend(if bias.is_empty() { vec![0.0; count] } else { bias });
+        first..first + count
+    };
+    let phi = phi.as_ref().map(&mut add);
+    let psi = psi.as_ref().map(&mut add);
+    let beta = add(beta);
+    let own = phi.is_some();
+    let phi = phi.unwrap_or_else(|| beta.clone());
+    let psi = psi.unwrap_or_else(|| phi.clone());
+    let (phi, operator) = match &block.sam {
+        SanUnit::Pairwise(unit) => {
+            let case = unit.options.kernel(1, [phi.len(), beta.len()], [1, 1], gamma);
+            let moments = [gamma.norm1.moments(), gamma.norm2.moments()];
+            (phi, Operator::Pairwise { case, place: unit.place.as_ref().map(map), gamma: flat(gamma), moments })
+        }
+        SanUnit::Patchwise(unit) => {
+            let beside = own || unit.options.relation != PatchRelation::Concatenation;
+            let relate = unit.options.kernel(1, psi.len(), beside, [1, 1], gamma);
+            let first = gamma.flat_first().into_data().try_to_vec().expect("parameters are f32");
+            let (moments, norm) = (gamma.norm1.moments(), line(&gamma.norm2));
+            let second = Map { weight: numbers(&gamma.linear2), bias: numbers(&gamma.bias2) };
+            (if beside { phi } else { 0..0 }, Operator::Patchwise { relate, first, moments, norm, second })
+        }
+    };
+    let (norm1, norm2, back) = (line(&block.bn1), line(&block.bn2), map(&block.conv));
+    Some(Block { norm1, features, phi, psi, beta, operator, norm2, back })
+}
+
+fn flat(gamma: &Gamma) -> Vec<f32> {
+    gamma.flat().into_data().try_to_vec().expect("parameters are f32")
+}
+
+fn map(convolution: &Pointwise) -> Map {
+    Map { weight: numbers(&convolution.weight), bias: convolution.bias.as_ref().map_or_else(Vec::new, numbers) }
+}
+
+/// A norm by its running moments.
+fn line(norm: &BatchNorm) -> Line {
+    let moments = norm.moments();
+    let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
+    let of = |i: usize| {
+        let scale = f64::from(gamma[i]) / (f64::from(moments.variance[i]) + norm.epsilon).sqrt();
+        [scale as f32, (f64::from(beta[i]) - f64::from(moments.mean[i]) * scale) as f32]
+    };
+    let (scale, shift) = (0..gamma.len()).map(of).map(|[scale, shift]| (scale, shift)).unzip();
+    Line { scale, shift }
+}
+
+/// A convolution without a bias whose outputs are normalised.
+fn folded(convolution: &Pointwise, norm: &BatchNorm) -> Map {
+    let (Map { mut weight, bias }, Line { scale, mut shift }) = (map(convolution), line(norm));
+    let inputs = weight.len() / scale.len();
+    weight.chunks_exact_mut(inputs).zip(&scale).for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
+    shift.iter_mut().zip(bias.iter().zip(&scale)).for_each(|(shift, (bias, scale))| *shift += bias * scale);
+    Map { weight, bias: shift }
+}
