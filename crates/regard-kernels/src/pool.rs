@@ -90,8 +90,9 @@ impl BlockMax {
 
 /// What is not a number stays so.
 #[inline(always)]
+#[allow(clippy::needless_bitwise_bool)] // a lazy one is a branch
 fn larger(best: f32, x: f32) -> f32 {
-    if x > best || x.is_nan() { x } else { best }
+    if (x > best) | x.is_nan() { x } else { best }
 }
 
 kernel!(
@@ -99,24 +100,64 @@ kernel!(
     fn largest_of_blocks(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut [f32]) = largest_of_blocks_body
 );
 
-/// Down the columns first, which the compiler turns into vectors, then along.
 #[inline(always)]
 fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut [f32]) {
     let BlockMax { width, block, .. } = case;
     for (x, out) in x.chunks_exact(block * width).zip(out.chunks_exact_mut(width / block)) {
         let (first, rest) = x.split_at(width);
+        if block == 2 {
+            // the common one
+            for (index, out) in out.chunks_mut(TOGETHER).enumerate() {
+                let both = 2 * TOGETHER * index..2 * (TOGETHER * index + out.len());
+                out.copy_from_slice(&largest_of_quads(&quads(&first[both.clone()], &rest[both]))[..out.len()]);
+            }
+            continue;
+        }
+        // down the columns first, then along
         row.copy_from_slice(first);
         for x in rest.chunks_exact(width) {
             row.iter_mut().zip(x).for_each(|(best, x)| *best = larger(*best, *x));
         }
-        if block == 2 {
-            // the common one, of known length
-            out.iter_mut().zip(row.as_chunks::<2>().0).for_each(|(out, [a, b])| *out = larger(*a, *b));
-        } else {
-            let blocks = out.iter_mut().zip(row.chunks_exact(block));
-            blocks.for_each(|(out, row)| *out = row.iter().copied().fold(f32::NEG_INFINITY, larger));
-        }
+        let blocks = out.iter_mut().zip(row.chunks_exact(block));
+        blocks.for_each(|(out, row)| *out = row.iter().copied().fold(f32::NEG_INFINITY, larger));
     }
+}
+
+/// Blocks of two that are looked at together.
+const TOGETHER: usize = 16;
+
+/// Their four values, each kind side by side: arrays of known length, and no branches, become vectors.
+type Quads = [[f32; TOGETHER]; 4];
+
+#[inline(always)]
+fn quads(upper: &[f32], lower: &[f32]) -> Quads {
+    let mut quads = [[0.0; TOGETHER]; 4];
+    // where there are all of them, the length is known
+    if let (Some(upper), Some(lower)) =
+        (upper.first_chunk::<{ 2 * TOGETHER }>(), lower.first_chunk::<{ 2 * TOGETHER }>())
+    {
+        split(upper, lower, &mut quads);
+    } else {
+        split(upper, lower, &mut quads);
+    }
+    quads
+}
+
+#[inline(always)]
+fn split(upper: &[f32], lower: &[f32], [a, b, c, d]: &mut Quads) {
+    for (i, (upper, lower)) in upper.as_chunks::<2>().0.iter().zip(lower.as_chunks::<2>().0).enumerate().take(TOGETHER)
+    {
+        (a[i], b[i], c[i], d[i]) = (upper[0], upper[1], lower[0], lower[1]);
+    }
+}
+
+#[inline(always)]
+fn largest_of_quads([a, b, c, d]: &Quads) -> [f32; TOGETHER] {
+    let mut largest = [0.0; TOGETHER];
+    for i in 0..TOGETHER {
+        largest[i] = larger(larger(a[i], b[i]), larger(c[i], d[i]));
+    }
+    largest
 }
 
 kernel!(
@@ -124,26 +165,36 @@ kernel!(
     fn spread_pairs(width: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) = spread_pairs_body
 );
 
-/// Without branches and without waiting for the value before: the compiler turns it into vectors.
 #[inline(always)]
+#[allow(clippy::needless_bitwise_bool)] // lazy ones are branches
 fn spread_pairs_body<V: Vector>(width: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) {
     let rows = x.chunks_exact(2 * width).zip(input_grad.chunks_exact_mut(2 * width));
     for ((x, slopes), grad) in rows.zip(grad.chunks_exact(width / 2)) {
         let ((upper, lower), (up, down)) = (x.split_at(width), slopes.split_at_mut(width));
-        let values = upper.as_chunks::<2>().0.iter().zip(lower.as_chunks::<2>().0);
-        let slopes = up.as_chunks_mut::<2>().0.iter_mut().zip(down.as_chunks_mut::<2>().0);
-        for ((([a, b], [c, d]), ([up_a, up_b], [down_c, down_d])), &grad) in values.zip(slopes).zip(grad) {
-            let largest = larger(larger(*a, *b), larger(*c, *d));
-            let (is_a, is_b, is_c) = (is_largest(*a, largest), is_largest(*b, largest), is_largest(*c, largest));
-            *up_a = if is_a { grad } else { 0.0 };
-            *up_b = if is_b && !is_a { grad } else { 0.0 };
-            *down_c = if is_c && !is_a && !is_b { grad } else { 0.0 };
-            *down_d = if is_a | is_b | is_c { 0.0 } else { grad };
+        for first in (0..grad.len()).step_by(TOGETHER) {
+            let count = TOGETHER.min(grad.len() - first);
+            let both = 2 * first..2 * (first + count);
+            let x = quads(&upper[both.clone()], &lower[both.clone()]);
+            let (largest, mut slopes, mut own) = (largest_of_quads(&x), [[0.0; TOGETHER]; 4], [0.0; TOGETHER]);
+            own[..count].copy_from_slice(&grad[first..first + count]);
+            for i in 0..TOGETHER {
+                let (a, b, c) =
+                    (is_largest(x[0][i], largest[i]), is_largest(x[1][i], largest[i]), is_largest(x[2][i], largest[i]));
+                slopes[0][i] = if a { own[i] } else { 0.0 };
+                slopes[1][i] = if b & !a { own[i] } else { 0.0 };
+                slopes[2][i] = if c & !a & !b { own[i] } else { 0.0 };
+                slopes[3][i] = if a | b | c { 0.0 } else { own[i] };
+            }
+            let (up, down) = (&mut up[both.clone()], &mut down[both]);
+            for (i, (up, down)) in up.as_chunks_mut::<2>().0.iter_mut().zip(down.as_chunks_mut::<2>().0).enumerate() {
+                (*up, *down) = ([slopes[0][i], slopes[1][i]], [slopes[2][i], slopes[3][i]]);
+            }
         }
     }
 }
 
 #[inline(always)]
+#[allow(clippy::needless_bitwise_bool)] // as above
 fn is_largest(x: f32, largest: f32) -> bool {
     (x == largest) | x.is_nan()
 }
