@@ -10,6 +10,7 @@ use crate::elementwise::{add_all, filled, piece, rows_per_task, share};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::product::{Matrix, transpose};
 use crate::simd::{Vector, kernel};
+use crate::within::Within;
 
 /// Pixels that fill vectors well.
 const ROW: usize = 128;
@@ -43,8 +44,10 @@ impl Pointwise {
                 // some columns at a time are packed where the product finds them in a cache
                 for first in (0..pixels).step_by(PACKED) {
                     let count = PACKED.min(pixels - first);
-                    let panels = Panels::new(Matrix::rows(&joined[first..], columns), inputs, count);
+                    let columns = first..first + count;
+                    let panels = Panels::normed((&joined, pixels), inputs, columns, None, Within::OneThread);
                     multiply(left, &panels, start, (&mut out[first..], pixels));
+                    panels.give_back();
                 }
                 return;
             }

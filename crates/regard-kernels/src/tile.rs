@@ -78,23 +78,32 @@ impl Groups {
 /// Reads a tile of every channel of `[C, H, W]`; lanes beyond `count` are zero.
 pub(crate) fn read(x: &[f32], window: &Window, (row, column, count): (usize, usize, usize), tile: &mut [f32]) {
     let start = row * window.width + column;
-    for (tile, x) in tile.chunks_exact_mut(TILE).zip(x.chunks_exact(window.pixels())) {
-        tile[..count].copy_from_slice(&x[start..][..count]);
+    for (tile, x) in tile.as_chunks_mut::<TILE>().0.iter_mut().zip(x.chunks_exact(window.pixels())) {
+        copy_whole_or_some(&x[start..][..count], tile);
         tile[count..].fill(0.0);
+    }
+}
+
+/// A whole tile is a copy of known length, without a call.
+#[inline(always)]
+fn copy_whole_or_some(from: &[f32], to: &mut [f32]) {
+    match (from.first_chunk::<TILE>(), to.first_chunk_mut::<TILE>()) {
+        (Some(from), Some(to)) => *to = *from,
+        _ => to[..from.len()].copy_from_slice(from),
     }
 }
 
 /// Writes a tile of every channel into planes of `plane` elements and rows of `width`.
 pub(crate) fn write(tile: &[f32], count: usize, to: &mut [f32], plane: usize, start: usize) {
     for (tile, to) in tile.chunks_exact(TILE).zip(to.chunks_exact_mut(plane)) {
-        to[start..][..count].copy_from_slice(&tile[..count]);
+        copy_whole_or_some(&tile[..count], &mut to[start..][..count]);
     }
 }
 
 /// Reads a tile of every channel of padded planes.
 pub(crate) fn read_padded(planes: &[f32], place: Place, tile: &mut [f32]) {
     for (channel, tile) in tile.chunks_exact_mut(TILE).enumerate() {
-        tile.copy_from_slice(&planes[place.start(channel)..][..TILE]);
+        copy_whole_or_some(&planes[place.start(channel)..][..TILE], tile);
     }
 }
 
