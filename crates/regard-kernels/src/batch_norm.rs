@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{filled, piece, rows_per_task};
+use crate::elementwise::{piece, rows_per_task, written};
 use crate::gamma::{Moments, Statistics};
 use crate::simd::{Vector, kernel};
 
@@ -66,7 +66,7 @@ impl BatchNorm {
         check(x, weight.len(), places);
         let lines = self.lines(weight, bias, moments);
         let task = rows_per_task(places);
-        filled(x.len(), task * places, |index, out| {
+        written(x.len(), task * places, |index, out| {
             normalise_planes(piece(x, index, task * places), index * task, places, &lines, out);
         })
     }
@@ -107,7 +107,7 @@ impl BatchNorm {
                 }
             })
             .collect();
-        let input_grad = filled(x.len(), task * places, |index, out| {
+        let input_grad = written(x.len(), task * places, |index, out| {
             let [x, grad] = [x, grad].map(|x| piece(x, index, task * places));
             combine_planes(x, grad, index * task, places, (&lines, &line), out);
         });

@@ -1,6 +1,6 @@
 //! Some channels of images that have more of them.
 
-use crate::elementwise::{filled, piece, rows_per_task};
+use crate::elementwise::{filled, piece, rows_per_task, written};
 
 /// Channels `first..first + count` of images `[whole, pixels]`.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ impl Channels {
         let [all, some] = self.sizes();
         assert!(images.len().is_multiple_of(all), "channels: images of {all} do not divide {}", images.len());
         let task = rows_per_task(some);
-        filled(images.len() / all * some, task * some, |index, out| {
+        written(images.len() / all * some, task * some, |index, out| {
             for (out, image) in out.chunks_exact_mut(some).zip(piece(images, index, task * all).chunks_exact(all)) {
                 out.copy_from_slice(&image[self.first * self.pixels..][..some]);
             }

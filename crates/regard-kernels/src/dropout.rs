@@ -1,6 +1,6 @@
 //! Dropout that keeps no mask: whether a number stays is a hash of its index, so that the backward pass finds it again.
 
-use crate::elementwise::{filled, piece, rows_per_task};
+use crate::elementwise::{piece, rows_per_task, written};
 use crate::simd::{Vector, kernel};
 
 /// Which numbers are left out.
@@ -25,7 +25,7 @@ impl Dropout {
     #[must_use]
     pub fn apply(&self, x: &[f32]) -> Vec<f32> {
         let task = rows_per_task(1);
-        filled(x.len(), task, |index, out| drop(self, (index * task) as u32, &[], piece(x, index, task), out))
+        written(x.len(), task, |index, out| drop(self, (index * task) as u32, &[], piece(x, index, task), out))
     }
 
     /// `x + apply(branch)`
@@ -33,7 +33,7 @@ impl Dropout {
     pub fn add(&self, x: &[f32], branch: &[f32]) -> Vec<f32> {
         assert_eq!(x.len(), branch.len(), "dropout: length of the branch");
         let task = rows_per_task(1);
-        filled(x.len(), task, |index, out| {
+        written(x.len(), task, |index, out| {
             drop(self, (index * task) as u32, piece(x, index, task), piece(branch, index, task), out);
         })
     }

@@ -3,58 +3,92 @@
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-/// An array that tasks fill piece by piece, and what they give beside it.
-///
-/// Each piece is zeros when its task begins. The task itself cleared it, just before and in its own cache: clearing a
-/// whole array first takes one thread and a trip through memory.
-pub(crate) fn filled_with<T: Send>(
+/// What a piece of an array holds when its task begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// The task itself clears it, just before and in its own cache: clearing a whole array first takes one thread and a
+    /// trip through memory.
+    Zeros,
+    /// Whatever was in the memory, for tasks that write all of it.
+    Anything,
+}
+
+impl Begin {
+    fn of(self, piece: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+        match self {
+            Self::Zeros => piece.fill(MaybeUninit::new(0.0)),
+            // what is not written shows in every test
+            Self::Anything if cfg!(debug_assertions) => piece.fill(MaybeUninit::new(f32::NAN)),
+            Self::Anything => leave(piece),
+        }
+        // SAFETY: every element was just written
+        unsafe { piece.assume_init_mut() }
+    }
+}
+
+/// Writes numbers of which nothing is known: those that are there.
+fn leave(piece: &mut [MaybeUninit<f32>]) {
+    // SAFETY: no instruction. To the compiler it may have written all of the piece, and any bits are a float
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    unsafe {
+        std::arch::asm!("/* {0} */", in(reg) piece.as_mut_ptr(), options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    piece.fill(MaybeUninit::new(0.0));
+}
+
+fn made_with<T: Send>(
     len: usize,
     piece: usize,
+    begin: Begin,
     fill: impl Fn(usize, &mut [f32]) -> T + Sync,
 ) -> (Vec<f32>, Vec<T>) {
     let mut out = Vec::with_capacity(len);
-    let given = out.spare_capacity_mut()[..len]
-        .par_chunks_mut(piece.max(1))
-        .enumerate()
-        .map(|(index, piece)| {
-            piece.fill(MaybeUninit::new(0.0));
-            // SAFETY: every element was just written
-            fill(index, unsafe { piece.assume_init_mut() })
-        })
-        .collect();
+    let pieces = out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate();
+    let given = pieces.map(|(index, piece)| fill(index, begin.of(piece))).collect();
     // SAFETY: the pieces were the whole array, and a task that panics does not come here
     unsafe { out.set_len(len) };
     (out, given)
 }
 
-/// Two arrays, of so many pieces of the given lengths each, the last ones shorter; tasks fill a piece of both.
-pub(crate) fn filled_pair(
+/// An array of zeros that tasks add to piece by piece.
+pub(crate) fn filled(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    made_with(len, piece, Begin::Zeros, fill).0
+}
+
+/// An array that tasks write piece by piece, every element of it.
+pub(crate) fn written(len: usize, piece: usize, write: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    made_with(len, piece, Begin::Anything, write).0
+}
+
+/// The same, and what tasks give beside it.
+pub(crate) fn written_with<T: Send>(
+    len: usize,
+    piece: usize,
+    write: impl Fn(usize, &mut [f32]) -> T + Sync,
+) -> (Vec<f32>, Vec<T>) {
+    made_with(len, piece, Begin::Anything, write)
+}
+
+/// Two arrays, of so many pieces of the given lengths each, the last ones shorter; tasks write a piece of both.
+pub(crate) fn written_pair(
     [len, other]: [usize; 2],
     [piece, other_piece]: [usize; 2],
-    fill: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+    write: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
 ) -> [Vec<f32>; 2] {
     assert_eq!(len.div_ceil(piece), other.div_ceil(other_piece), "arrays of as many pieces");
     let mut arrays = [Vec::with_capacity(len), Vec::with_capacity(other)];
     let [first, second] = &mut arrays;
     let first = first.spare_capacity_mut()[..len].par_chunks_mut(piece);
-    first.zip(second.spare_capacity_mut()[..other].par_chunks_mut(other_piece)).enumerate().for_each(
-        |(index, (first, second))| {
-            first.fill(MaybeUninit::new(0.0));
-            second.fill(MaybeUninit::new(0.0));
-            // SAFETY: every element was just written
-            unsafe { fill(index, first.assume_init_mut(), second.assume_init_mut()) };
-        },
-    );
+    first
+        .zip(second.spare_capacity_mut()[..other].par_chunks_mut(other_piece))
+        .enumerate()
+        .for_each(|(index, (first, second))| write(index, Begin::Anything.of(first), Begin::Anything.of(second)));
     for (array, len) in arrays.iter_mut().zip([len, other]) {
         // SAFETY: the pieces were the whole array, and a task that panics does not come here
         unsafe { array.set_len(len) };
     }
     arrays
-}
-
-/// One array, by tasks that give nothing else.
-pub(crate) fn filled(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
-    filled_with(len, piece, fill).0
 }
 
 /// Piece number `index` of an array; the last one may be shorter.
@@ -66,7 +100,7 @@ pub(crate) fn piece(x: &[f32], index: usize, len: usize) -> &[f32] {
 pub(crate) fn joined(parts: &[Vec<f32>]) -> Vec<f32> {
     let len = parts.first().map_or(0, Vec::len);
     let task = rows_per_task(len);
-    filled(parts.len() * len, task * len, |index, out| {
+    written(parts.len() * len, task * len, |index, out| {
         for (out, part) in out.chunks_exact_mut(len).zip(&parts[index * task..]) {
             out.copy_from_slice(part);
         }

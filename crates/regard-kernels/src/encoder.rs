@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use crate::attention::{BLOCK, slope};
-use crate::elementwise::{add_all, filled, filled_pair, filled_with, piece};
+use crate::elementwise::{add_all, piece, written, written_pair, written_with};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
 use crate::heads::Head;
 use crate::product::{self, Matrix, Size, transpose, turn};
@@ -77,7 +77,7 @@ impl Encoder {
         let (d, maps) = (self.dim, self.maps(&parameters));
         let (rows, group) = (x.len() / d, self.group());
         let pieces = [d, self.kept()].map(|width| group * width);
-        let [out, kept] = filled_pair([x.len(), rows * self.kept()], pieces, |index, out, kept| {
+        let [out, kept] = written_pair([x.len(), rows * self.kept()], pieces, |index, out, kept| {
             self.forward_group(piece(x, index, group * d), &maps, &parameters, self.split_mut(kept), out);
         });
         (out, kept)
@@ -89,7 +89,7 @@ impl Encoder {
         self.check(x, &parameters);
         let maps = self.maps(&parameters);
         let group = self.group() * self.dim;
-        filled(x.len(), group, |index, out| {
+        written(x.len(), group, |index, out| {
             let mut kept = vec![0.0; out.len() / self.dim * self.kept()];
             self.forward_group(piece(x, index, group), &maps, &parameters, self.split_mut(&mut kept), out);
         })
@@ -145,7 +145,7 @@ impl Encoder {
         let groups = (x.len() / d).div_ceil(group);
         // by shapes alone: sums in other parts have other bits
         let part = groups.div_ceil((NUMBERS / numbers).clamp(2, PARTS)).max(1) * group;
-        let (input_grad, sums) = filled_with(x.len(), part * d, |index, input_grad| {
+        let (input_grad, sums) = written_with(x.len(), part * d, |index, input_grad| {
             let [x, grad] = [x, grad].map(|x| piece(x, index, part * d));
             let kept = piece(kept, index, part * self.kept());
             let mut sums = self.lengths().map(|len| vec![0.0; len]);

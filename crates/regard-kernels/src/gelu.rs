@@ -1,27 +1,27 @@
 //! The exact GELU, `x` times the normal distribution at `x`, alone and after adding a bias to rows.
 
-use crate::elementwise::{add_all, filled, filled_with, piece, rows_per_task};
+use crate::elementwise::{add_all, piece, rows_per_task, written, written_with};
 use crate::math::normal;
 use crate::simd::{Vector, kernel};
 
 /// GELU of every element; absolute error below 1e-6.
 pub fn gelu(x: &[f32]) -> Vec<f32> {
     let task = rows_per_task(1);
-    filled(x.len(), task, |index, out| forward(piece(x, index, task), &[], out))
+    written(x.len(), task, |index, out| forward(piece(x, index, task), &[], out))
 }
 
 /// Gradient of [`gelu`].
 pub fn gelu_backward(x: &[f32], grad: &[f32]) -> Vec<f32> {
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let task = rows_per_task(1);
-    filled(x.len(), task, |index, out| backward(piece(x, index, task), &[], piece(grad, index, task), out))
+    written(x.len(), task, |index, out| backward(piece(x, index, task), &[], piece(grad, index, task), out))
 }
 
 /// `gelu(x + bias)` for rows as long as the bias.
 pub fn bias_gelu(x: &[f32], bias: &[f32]) -> Vec<f32> {
     check(x, bias);
     let task = rows_per_task(bias.len()) * bias.len();
-    filled(x.len(), task, |index, out| {
+    written(x.len(), task, |index, out| {
         for (out, x) in out.chunks_exact_mut(bias.len()).zip(piece(x, index, task).chunks_exact(bias.len())) {
             forward(x, bias, out);
         }
@@ -34,7 +34,7 @@ pub fn bias_gelu_backward(x: &[f32], bias: &[f32], grad: &[f32]) -> [Vec<f32>; 2
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let width = bias.len();
     let task = rows_per_task(width) * width;
-    let (input_grad, partials) = filled_with(x.len(), task, |index, out| {
+    let (input_grad, partials) = written_with(x.len(), task, |index, out| {
         let mut partial = vec![0.0; width];
         let rows = piece(x, index, task).chunks_exact(width).zip(piece(grad, index, task).chunks_exact(width));
         for (out, (x, grad)) in out.chunks_exact_mut(width).zip(rows) {

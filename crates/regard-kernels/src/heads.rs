@@ -1,7 +1,7 @@
 //! Tokens whose query, key and value lie side by side, and their heads.
 
 use crate::attention::{Attention, BLOCK, Row, weigh};
-use crate::elementwise::{filled, piece};
+use crate::elementwise::{piece, written};
 use crate::product::{Matrix, Size, multiply, turn};
 
 /// How rows `[B, N, P, A, K]` are cut.
@@ -20,7 +20,7 @@ impl Cut {
 
     /// Part `part` as `[B, A, N, K]`.
     fn split(&self, x: &[f32], part: usize) -> Vec<f32> {
-        filled(x.len() / self.parts, self.tokens * self.heads * self.width, |index, out| {
+        written(x.len() / self.parts, self.tokens * self.heads * self.width, |index, out| {
             let x = piece(x, index, self.tokens * self.row());
             for (head, out) in out.chunks_exact_mut(self.tokens * self.width).enumerate() {
                 let start = (part * self.heads + head) * self.width;
@@ -34,7 +34,7 @@ impl Cut {
     /// The inverse of [`split`](Self::split) for all parts.
     fn join(&self, parts: &[&[f32]]) -> Vec<f32> {
         let image = self.tokens * self.heads * self.width;
-        filled(parts.iter().map(|part| part.len()).sum(), self.tokens * self.row(), |index, out| {
+        written(parts.iter().map(|part| part.len()).sum(), self.tokens * self.row(), |index, out| {
             for (token, out) in out.chunks_exact_mut(self.row()).enumerate() {
                 for (slot, out) in out.chunks_exact_mut(self.width).enumerate() {
                     let (part, head) = (slot / self.heads, slot % self.heads);

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, filled, piece, rows_per_task, share};
+use crate::elementwise::{add_all, piece, rows_per_task, share, written};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, panel_width};
 use crate::product::{Matrix, transpose};
 
@@ -133,7 +133,7 @@ impl Linear {
 
 /// `[rows, inner] x [inner, n] -> [rows, n]`
 fn product(x: &[f32], inner: usize, b: &Panels, start: Start, n: usize) -> Vec<f32> {
-    filled(x.len() / inner * n, TASK * n, |index, out| {
+    written(x.len() / inner * n, TASK * n, |index, out| {
         multiply_rows(piece(x, index, TASK * inner), inner, b, start, out);
     })
 }

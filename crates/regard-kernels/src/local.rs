@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, filled};
+use crate::elementwise::{add_all, written};
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window, interleave, separate};
@@ -35,7 +35,7 @@ impl Local {
     }
 
     fn attend(&self, inputs: Inputs) -> Vec<f32> {
-        filled(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
+        written(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
             let (head, inputs) = self.head(index, inputs);
             head.attend_head(inputs, out);
         })

@@ -10,7 +10,7 @@ mod backward;
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::filled;
+use crate::elementwise::written;
 use crate::gamma::{Collector, Moments, Norm, valid};
 use crate::product::{Matrix, Size, multiply};
 use crate::tile::{self, Groups, Place, Span, TILE};
@@ -188,7 +188,7 @@ impl Pairwise {
         let window = &self.window;
         let gamma = Gamma::new(self, inputs[4], moments);
         let image = self.values * window.pixels();
-        filled(self.batch * image, image, |index, out| {
+        written(self.batch * image, image, |index, out| {
             let image = Image::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-use crate::elementwise::{add_all, filled, piece, rows_per_task, share};
+use crate::elementwise::{add_all, piece, rows_per_task, share, written};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::product::{Matrix, transpose};
 use crate::simd::{Vector, kernel};
@@ -36,7 +36,7 @@ impl Pointwise {
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
         let left = Gathered { data: matrix, rows: &rows, range: (0, outputs), inner: &inner };
         let start = if bias.is_empty() { Start::Zero } else { Start::Rows(bias) };
-        filled(x.len() / inputs * outputs, group * outputs * pixels, |index, out| {
+        written(x.len() / inputs * outputs, group * outputs * pixels, |index, out| {
             let x = piece(x, index, group * inputs * pixels);
             let columns = x.len() / inputs;
             let joined = joined(x, inputs, pixels);

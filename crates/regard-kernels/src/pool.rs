@@ -1,6 +1,6 @@
 //! The largest value of every aligned block of an image.
 
-use crate::elementwise::{filled, piece, rows_per_task};
+use crate::elementwise::{filled, piece, rows_per_task, written};
 use crate::simd::{Vector, kernel};
 
 /// Planes `[P, H, W] -> [P, H/b, W/b]`; rows and columns that do not fill a block take no part.
@@ -24,7 +24,7 @@ impl BlockMax {
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
         let [plane, map] = self.sizes();
         let task = rows_per_task(plane);
-        filled(self.planes(x) * map, task * map, |index, out| {
+        written(self.planes(x) * map, task * map, |index, out| {
             let mut row = vec![0.0; self.width];
             for (out, x) in out.chunks_exact_mut(map).zip(piece(x, index, task * plane).chunks_exact(plane)) {
                 largest_of_blocks(*self, x, &mut row, out);

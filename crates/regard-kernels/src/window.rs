@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::{filled, piece, rows_per_task, share};
+use crate::elementwise::{filled, piece, rows_per_task, share, written};
 use crate::product::transpose_into;
 use crate::tile::{Span, TILE};
 
@@ -225,7 +225,7 @@ pub(crate) fn separate(x: &[f32], batch: usize) -> Vec<f32> {
 
 fn turn(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut [f32]) + Sync) -> Vec<f32> {
     let len = (x.len() / batch * TILE).max(1);
-    filled(x.len(), len, |index, out| group(piece(x, index, len), out))
+    written(x.len(), len, |index, out| group(piece(x, index, len), out))
 }
 
 /// Where a padded index comes from; none for a zero border.

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, filled, joined};
+use crate::elementwise::{add_all, joined, written};
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
@@ -35,7 +35,7 @@ impl PatchAggregate {
     pub(super) fn attend(&self, inputs: AggregateInputs) -> Vec<f32> {
         let window = &self.window;
         let image = self.values * window.pixels();
-        filled(self.batch * image, image, |index, out| {
+        written(self.batch * image, image, |index, out| {
             let (hidden, beta) = self.image(index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;

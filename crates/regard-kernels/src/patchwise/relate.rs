@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{filled, joined};
+use crate::elementwise::{joined, written};
 use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::tile::{self, Groups, Place, TILE};
@@ -103,7 +103,7 @@ impl PatchRelate {
         let window = &self.window;
         let (norm, linear) = self.gamma(inputs[2], moments);
         let image = self.hidden * window.pixels();
-        filled(self.batch * image, image, |index, out| {
+        written(self.batch * image, image, |index, out| {
             let image = RelateImage::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
