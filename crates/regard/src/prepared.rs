@@ -12,6 +12,7 @@ use regard_kernels::transformer::{BlockParameters, Parameters, Precision, Readou
 
 use crate::batch_norm::{BatchNorm, Running};
 use crate::device;
+use crate::fused::Numbers;
 use crate::layers::{self, EncoderBlock, LayerNorm, Linear, PatchEmbed};
 use crate::models::Model;
 use crate::models::resnet::ResNet;
@@ -142,7 +143,7 @@ fn residual(resnet: &ResNet) -> Option<Residual> {
         stem: folded(&resnet.conv1, &resnet.bn1)?,
         pool: resnet.maxpool.is_some(),
         blocks: resnet.layer_.iter().flatten().map(block).collect::<Option<_>>()?,
-        answer: linear(&resnet.fc)?,
+        answer: linear(&resnet.fc)?.map(|numbers| numbers.to_vec()),
     }))
 }
 
@@ -158,7 +159,7 @@ fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<Folded> {
     let (mean, variance) = (moment(&norm.running_mean), moment(&norm.running_var));
     let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
     let factor = |i: usize| f64::from(gamma[i]) / (f64::from(variance[i]) + norm.epsilon).sqrt();
-    let mut weight = numbers(&convolution.weight);
+    let mut weight = numbers(&convolution.weight).to_vec();
     let depth = weight.len() / gamma.len();
     weight.iter_mut().enumerate().for_each(|(at, weight)| *weight = (f64::from(*weight) * factor(at / depth)) as f32);
     let bias = (0..gamma.len()).map(|i| (f64::from(beta[i]) - f64::from(mean[i]) * factor(i)) as f32).collect();
@@ -191,15 +192,13 @@ impl Parts<'_> {
         }
         let [_, channels, patch, _] = weight.dims();
         let epsilon = self.norm.epsilon;
-        let mut prefix: Vec<f32> = self.tokens.iter().flat_map(|token| numbers(token)).collect();
-        let mut positions = match self.positions {
-            Positions::All(positions) | Positions::Patches(positions) => numbers(positions),
+        let mut prefix: Vec<f32> = self.tokens.iter().flat_map(|token| numbers(token).to_vec()).collect();
+        let (table, first) = match self.positions {
+            Positions::All(positions) => (numbers(positions), prefix.len()),
+            Positions::Patches(positions) => (numbers(positions), 0),
         };
-        if matches!(self.positions, Positions::All(_)) {
-            let patches = positions.split_off(prefix.len());
-            prefix.iter_mut().zip(positions).for_each(|(token, position)| *token += position);
-            positions = patches;
-        }
+        let (first, positions) = table.split_at(first);
+        prefix.iter_mut().zip(first).for_each(|(token, position)| *token += position);
         let embed = [numbers(&self.embed.proj.weight), numbers(self.embed.proj.bias.as_ref()?)];
         let norm = norm(self.norm, epsilon)?;
         let answers: Vec<Pair> = heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
@@ -211,14 +210,13 @@ impl Parts<'_> {
             epsilon: epsilon as f32,
             embed: both(&embed),
             prefix,
-            positions: &positions,
+            positions,
             blocks: Vec::new(),
             readout: self.readout,
             norm: both(&norm),
             answers: answers.iter().map(both).collect(),
         };
         let mut transformer = Transformer::new(&parameters, precision);
-        // one by one: pages that are touched for the first time are a large part of a first prediction
         for block in self.blocks {
             transformer.push(&BlockNumbers::of(block, epsilon)?.parameters(), precision);
         }
@@ -227,9 +225,10 @@ impl Parts<'_> {
 }
 
 /// A weight and a bias.
-type Pair = [Vec<f32>; 2];
+type Pair = [Numbers; 2];
 
-/// The parameters of a block as plain numbers.
+/// The parameters of a block as plain numbers, which stay where they are: a copy would touch all of a model's memory once
+/// more, which is a large part of a first prediction.
 struct BlockNumbers {
     norms: [Pair; 2],
     /// qkv, proj, fc1, fc2
@@ -252,7 +251,7 @@ impl BlockNumbers {
     fn parameters(&self) -> BlockParameters<'_> {
         let [qkv, proj, fc1, fc2] = self.maps.each_ref().map(both);
         let [norm1, norm2] = self.norms.each_ref().map(both);
-        let scales = self.scales.as_ref().map(|scales| scales.each_ref().map(Vec::as_slice));
+        let scales = self.scales.as_ref().map(|scales| scales.each_ref().map(|scale| &**scale));
         BlockParameters { norm1, qkv, proj, norm2, fc1, fc2, scales }
     }
 }
@@ -271,8 +270,8 @@ fn norm(norm: &LayerNorm, epsilon: f64) -> Option<Pair> {
     (norm.epsilon == epsilon).then(|| [numbers(&norm.weight), numbers(&norm.bias)])
 }
 
-fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> Vec<f32> {
-    parameter.val().into_data().try_to_vec().expect("parameters are f32")
+fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> Numbers {
+    Numbers::of(parameter.val())
 }
 
 #[cfg(test)]
