@@ -10,6 +10,7 @@ use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows,
 use crate::heads::Head;
 use crate::integer::{self, Rounded};
 use crate::product::Matrix;
+use crate::team::Team;
 use crate::within::{Within, answered, with_scratch};
 use crate::{gelu, layer_norm};
 
@@ -97,6 +98,16 @@ impl std::fmt::Debug for Transformer {
     }
 }
 
+/// What a picture is on its way through the blocks.
+struct State<'a> {
+    /// `[N, D]`
+    x: &'a mut [f32],
+    /// `[N, 3D]`
+    qkv: &'a mut [f32],
+    /// What the heads saw, head by head.
+    seen: &'a mut [f32],
+}
+
 /// A linear map for rows.
 struct Packed {
     weight: Weight,
@@ -152,7 +163,8 @@ impl Packed {
     }
 }
 
-struct Block {
+/// A block that is ready to run.
+pub struct Block {
     norm1: [Vec<f32>; 2],
     qkv: Packed,
     proj: Packed,
@@ -165,8 +177,16 @@ fn owned((weight, bias): Norm) -> [Vec<f32>; 2] {
     [weight.to_vec(), bias.to_vec()]
 }
 
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Block").field("dim", &self.proj.outputs).finish_non_exhaustive()
+    }
+}
+
 impl Block {
-    fn new(block: &BlockParameters, precision: Precision) -> Self {
+    /// Packs the parameters.
+    #[must_use]
+    pub fn new(block: &BlockParameters, precision: Precision) -> Self {
         let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
         Self {
             norm1: owned(block.norm1),
@@ -256,33 +276,87 @@ impl Transformer {
         })
     }
 
+    /// The logits of one image, through blocks that are packed when their turn comes and given up after it: memory of one
+    /// serves the next, where packing all of them for a single image would touch new memory for each.
+    ///
+    /// # Errors
+    /// The first error of a block.
+    ///
+    /// # Panics
+    /// When the image has another size.
+    pub fn once<E>(
+        &self,
+        image: &[f32],
+        blocks: impl ExactSizeIterator<Item = Result<Block, E>>,
+    ) -> Result<Vec<f32>, E> {
+        assert_eq!(image.len(), self.image_len(), "transformer: an image of another size");
+        let (mut logits, count) = (vec![0.0; self.classes()], blocks.len());
+        self.with_state(|state| {
+            Team::gather(|team| self.embedded(image, state, Within::Threads(team)));
+            let mut before = None;
+            for (index, block) in blocks.enumerate() {
+                // outside of a team, whose threads would not help with the packing
+                let block = block?;
+                let last = index + 1 == count;
+                Team::gather(|team| self.step(before.as_ref(), Some(&block), last, state, Within::Threads(team)));
+                before = Some(block);
+            }
+            Team::gather(|team| self.step(before.as_ref(), None, true, state, Within::Threads(team)));
+            self.answer(state, &mut logits);
+            Ok(logits)
+        })
+    }
+
     fn picture(&self, image: &[f32], logits: &mut [f32], within: Within) {
+        self.with_state(|state| {
+            self.embedded(image, state, within);
+            for index in 0..=self.blocks.len() {
+                let before = index.checked_sub(1).map(|index| &self.blocks[index]);
+                let last = index + 1 >= self.blocks.len();
+                self.step(before, self.blocks.get(index), last, state, within);
+            }
+            self.answer(state, logits);
+        });
+    }
+
+    fn with_state<T>(&self, run: impl FnOnce(&mut State) -> T) -> T {
         let (d, tokens) = (self.dim, self.corners.len() + self.prefix.len() / self.dim);
         with_scratch(tokens * 5 * d, |scratch| {
             let (x, scratch) = scratch.split_at_mut(tokens * d);
             let (qkv, seen) = scratch.split_at_mut(tokens * 3 * d);
-            x[..self.prefix.len()].copy_from_slice(&self.prefix);
-            let patches = &mut x[self.prefix.len()..];
-            patches.copy_from_slice(&self.positions);
-            let task = within.rows(self.corners.len(), 1);
-            within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
-                let range = (index * task, index * task + out.len() / d);
-                let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
-                self.embed.add_gathered(left, &mut [], out);
-            });
-            // what an answer is read from is all that the last block has to make
-            let read = if self.readout == Readout::Tokens { self.answers.len() } else { tokens };
-            for index in 0..=self.blocks.len() {
-                let rows = if index == self.blocks.len() { read } else { tokens };
-                let before = index.checked_sub(1).map(|index| &self.blocks[index]);
-                self.between(before, self.blocks.get(index), (&mut x[..rows * d], qkv, seen, tokens), within);
-                if index < self.blocks.len() {
-                    let queries = if index + 1 == self.blocks.len() { read } else { tokens };
-                    self.attend(qkv, seen, tokens, queries, within);
-                }
-            }
-            self.answer(&mut x[..read * d], logits);
+            run(&mut State { x, qkv, seen })
+        })
+    }
+
+    /// Patches become tokens.
+    fn embedded(&self, image: &[f32], state: &mut State, within: Within) {
+        let d = self.dim;
+        let (prefix, patches) = state.x.split_at_mut(self.prefix.len());
+        prefix.copy_from_slice(&self.prefix);
+        patches.copy_from_slice(&self.positions);
+        let task = within.rows(self.corners.len(), 1);
+        within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
+            let range = (index * task, index * task + out.len() / d);
+            let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
+            self.embed.add_gathered(left, &mut [], out);
         });
+    }
+
+    /// How many tokens an answer is read from.
+    fn read(&self, tokens: usize) -> usize {
+        if self.readout == Readout::Tokens { self.answers.len() } else { tokens }
+    }
+
+    /// The end of one block and the begin of the next. What an answer is read from is all that the last one has to make.
+    fn step(&self, before: Option<&Block>, after: Option<&Block>, last: bool, state: &mut State, within: Within) {
+        let tokens = state.x.len() / self.dim;
+        let read = self.read(tokens);
+        let rows = if after.is_none() { read } else { tokens };
+        let State { x, qkv, seen } = state;
+        self.between(before, after, (&mut x[..rows * self.dim], qkv, seen, tokens), within);
+        if after.is_some() {
+            self.attend(qkv, seen, tokens, if last { read } else { tokens }, within);
+        }
     }
 
     /// The end of one block and the begin of the next, row by row.
@@ -341,8 +415,10 @@ impl Transformer {
         });
     }
 
-    fn answer(&self, x: &mut [f32], logits: &mut [f32]) {
+    fn answer(&self, state: &mut State, logits: &mut [f32]) {
         let d = self.dim;
+        let read = self.read(state.x.len() / d);
+        let x = &mut state.x[..read * d];
         let read = match self.readout {
             Readout::Tokens => x,
             Readout::Mean => {
@@ -380,6 +456,10 @@ mod tests {
     const BLOCKS: usize = 3;
     const CASE: Encoder = Encoder { tokens: 8, dim: D, heads: 3, inner: 40, epsilon: 1e-5 };
 
+    fn pair(pair: &[Vec<f32>]) -> (&[f32], &[f32]) {
+        (&pair[0], &pair[1])
+    }
+
     /// Two tokens before six patches of 4 x 4 in two channels; three classes.
     struct Numbers {
         embed: [Vec<f32>; 2],
@@ -406,22 +486,24 @@ mod tests {
             }
         }
 
-        fn prepared(&self, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
-            fn pair(pair: &[Vec<f32>]) -> (&[f32], &[f32]) {
-                (&pair[0], &pair[1])
+        fn block(&self, index: usize, scaled: bool) -> BlockParameters<'_> {
+            let p = &self.blocks[index];
+            BlockParameters {
+                norm1: pair(p),
+                qkv: pair(&p[2..]),
+                proj: pair(&p[4..]),
+                norm2: pair(&p[6..]),
+                fc1: pair(&p[8..]),
+                fc2: pair(&p[10..]),
+                scales: scaled.then_some([&self.scales[0], &self.scales[1]]),
             }
-            let block = |index: usize| {
-                let p = &self.blocks[index];
-                BlockParameters {
-                    norm1: pair(p),
-                    qkv: pair(&p[2..]),
-                    proj: pair(&p[4..]),
-                    norm2: pair(&p[6..]),
-                    fc1: pair(&p[8..]),
-                    fc2: pair(&p[10..]),
-                    scales: scaled.then_some([&self.scales[0], &self.scales[1]]),
-                }
-            };
+        }
+
+        fn prepared(&self, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
+            self.with_blocks(BLOCKS, readout, scaled, precision)
+        }
+
+        fn with_blocks(&self, blocks: usize, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
             let parameters = Parameters {
                 channels: 2,
                 image: [8, 12],
@@ -431,7 +513,7 @@ mod tests {
                 embed: pair(&self.embed),
                 prefix: self.prefix.clone(),
                 positions: &self.positions,
-                blocks: (0..BLOCKS).map(block).collect(),
+                blocks: (0..blocks).map(|index| self.block(index, scaled)).collect(),
                 readout,
                 norm: pair(&self.norm),
                 answers: self
@@ -505,6 +587,21 @@ mod tests {
                 assert_eq!(prepared.forward(&images), alone);
                 vec![alone]
             });
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_packed_one_by_one_answer_with_the_same_bytes() {
+        let (numbers, image) = (Numbers::new(), noise(2 * 8 * 12, 20));
+        for readout in [Readout::Tokens, Readout::Mean] {
+            for precision in [Precision::Float, Precision::Int8] {
+                let all = numbers.prepared(readout, true, precision).forward(&image);
+                let none = numbers.with_blocks(0, readout, true, precision);
+                let block = |index| Ok::<_, ()>(Block::new(&numbers.block(index, true), precision));
+                assert_eq!(none.once(&image, (0..BLOCKS).map(block)).unwrap(), all);
+                let broken = |index| if index == 1 { Err(index) } else { Ok(block(index).unwrap()) };
+                assert_eq!(none.once(&image, (0..BLOCKS).map(broken)).unwrap_err(), 1);
+            }
         }
     }
 

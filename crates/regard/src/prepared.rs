@@ -8,7 +8,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::tensor::{Tensor, TensorData};
 use regard_kernels::residual::{self, Folded, Residual};
-use regard_kernels::transformer::{BlockParameters, Parameters, Precision, Readout, Transformer};
+use regard_kernels::transformer::{Block, BlockParameters, Parameters, Precision, Readout, Transformer};
 
 use crate::batch_norm::{BatchNorm, Running};
 use crate::device;
@@ -16,7 +16,7 @@ use crate::fused::Numbers;
 use crate::layers::{self, EncoderBlock, LayerNorm, Linear, PatchEmbed};
 use crate::models::Model;
 use crate::models::resnet::ResNet;
-use crate::{Error, Pass};
+use crate::{Error, Pass, weights};
 
 /// A model that only answers.
 pub struct Prepared {
@@ -86,38 +86,87 @@ impl Prepared {
     }
 }
 
+/// A model that answers once: what [`Prepared::forward`] gives, bit for bit. The blocks of a transformer are read, packed
+/// and given up one by one, since memory that is touched for the first time is most of a single prediction.
+pub struct Once {
+    model: Model,
+    /// All but the blocks.
+    shell: Option<Box<Transformer>>,
+}
+
+impl std::fmt::Debug for Once {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Once").field("shell", &self.shell).finish_non_exhaustive()
+    }
+}
+
+impl Once {
+    /// Takes a model, some tensors of which may still be in their file.
+    ///
+    /// # Errors
+    /// When one of them cannot be read; the error names it.
+    pub fn new(mut model: Model) -> Result<Self, Error> {
+        let fast = Parts::of(&model).is_some();
+        let later = blocks(&mut model).filter(|_| fast).map(std::mem::take);
+        model = weights::read_rest(model)?;
+        let Some(later) = later else { return Ok(Self { model, shell: None }) };
+        if let Some(blocks) = blocks(&mut model) {
+            *blocks = later;
+        }
+        let shell = Parts::of(&model).and_then(|parts| parts.shell(Precision::Float)).map(Box::new);
+        Ok(Self { model, shell })
+    }
+
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// # Errors
+    /// When a tensor cannot be read; the error names it.
+    pub fn forward(self, images: Tensor<4>) -> Result<Tensor<2>, Error> {
+        let Self { mut model, shell } = self;
+        let [batch, channels, rows, columns] = images.dims();
+        let shell = shell.filter(|shell| batch == 1 && shell.takes(channels, [rows, columns]));
+        let (Some(shell), Some(blocks)) = (shell, blocks(&mut model)) else {
+            return Ok(Prepared::new(weights::read_rest(model)?).forward(images));
+        };
+        let packed = |block: EncoderBlock| {
+            let block = read_block(block)?;
+            Ok(Block::new(&BlockNumbers::of(&block).expect("`Parts` looked at it").parameters(), Precision::Float))
+        };
+        let (device, data) = (images.device(), images.into_data());
+        let data = data.as_slice().expect("the CPU's images are f32");
+        let logits = shell.once(data, std::mem::take(blocks).into_iter().map(packed))?;
+        Ok(Tensor::from_data(TensorData::new(logits, [1, shell.classes()]), &device))
+    }
+}
+
+/// The blocks of a transformer.
+fn blocks(model: &mut Model) -> Option<&mut Vec<EncoderBlock>> {
+    match model {
+        Model::Vit(vit) => Some(&mut vit.blocks),
+        Model::Deit(deit) => Some(&mut deit.blocks),
+        Model::Deit3(deit) => Some(&mut deit.blocks),
+        _ => None,
+    }
+}
+
+/// Both halves at once: what is read is copied, and that takes a thread long.
+fn read_block(block: EncoderBlock) -> Result<EncoderBlock, Error> {
+    let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
+    let (attn, mlp) = rayon::join(|| weights::read_rest(attn), || weights::read_rest(mlp));
+    Ok(EncoderBlock { norm1, attn: attn?, ls1, norm2, mlp: mlp?, ls2 })
+}
+
 /// The fast form of a model, if it has one.
 fn packed(model: &Model, precision: Precision) -> Option<Fast> {
-    let transformer = match model {
-        Model::Resnet(resnet) if precision == Precision::Float => {
-            return residual(resnet).map(Box::new).map(Fast::Residual);
-        }
-        Model::Vit(vit) => {
-            let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
-                (Some(norm), None) => (Readout::Tokens, norm),
-                (None, Some(norm)) => (Readout::Mean, norm),
-                _ => return None,
-            };
-            let (tokens, all) = (vit.cls_token.iter().collect::<Vec<_>>(), Positions::All(&vit.pos_embed));
-            Parts { embed: &vit.patch_embed, tokens, positions: all, blocks: &vit.blocks, norm, readout }
-                .transformer(&[&vit.head], precision)
-        }
-        Model::Deit(deit) => {
-            let tokens = std::iter::once(&deit.cls_token).chain(&deit.dist_token).collect();
-            let heads: Vec<&Linear> = std::iter::once(&deit.head).chain(&deit.head_dist).collect();
-            let (positions, readout) = (Positions::All(&deit.pos_embed), Readout::Tokens);
-            Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm: &deit.norm, readout }
-                .transformer(&heads, precision)
-        }
-        Model::Deit3(deit) => {
-            let (tokens, positions) = (vec![&deit.cls_token], Positions::Patches(&deit.pos_embed));
-            let (norm, readout) = (&deit.norm, Readout::Tokens);
-            Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm, readout }
-                .transformer(&[&deit.head], precision)
-        }
-        _ => None,
-    };
-    transformer.map(Box::new).map(Fast::Transformer)
+    if let (Model::Resnet(resnet), Precision::Float) = (model, precision) {
+        return residual(resnet).map(Box::new).map(Fast::Residual);
+    }
+    let parts = Parts::of(model)?;
+    let mut transformer = parts.shell(precision)?;
+    for block in parts.blocks {
+        transformer.push(&BlockNumbers::of(block)?.parameters(), precision);
+    }
+    Some(Fast::Transformer(Box::new(transformer)))
 }
 
 /// None on other devices.
@@ -181,17 +230,57 @@ struct Parts<'a> {
     blocks: &'a [EncoderBlock],
     norm: &'a LayerNorm,
     readout: Readout,
+    heads: Vec<&'a Linear>,
 }
 
-impl Parts<'_> {
-    /// None on other devices, and for blocks that have no bias or norms of several kinds.
-    fn transformer(&self, heads: &[&Linear], precision: Precision) -> Option<Transformer> {
+impl<'a> Parts<'a> {
+    /// None for other models, and for blocks that have no bias or norms of several kinds.
+    fn of(model: &'a Model) -> Option<Self> {
+        let parts = match model {
+            Model::Vit(vit) => {
+                let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
+                    (Some(norm), None) => (Readout::Tokens, norm),
+                    (None, Some(norm)) => (Readout::Mean, norm),
+                    _ => return None,
+                };
+                let (tokens, positions) = (vit.cls_token.iter().collect(), Positions::All(&vit.pos_embed));
+                let (embed, blocks, heads) = (&vit.patch_embed, &vit.blocks, vec![&vit.head]);
+                Self { embed, tokens, positions, blocks, norm, readout, heads }
+            }
+            Model::Deit(deit) => {
+                let tokens = std::iter::once(&deit.cls_token).chain(&deit.dist_token).collect();
+                let heads = std::iter::once(&deit.head).chain(&deit.head_dist).collect();
+                let (positions, readout) = (Positions::All(&deit.pos_embed), Readout::Tokens);
+                let (embed, blocks, norm) = (&deit.patch_embed, &deit.blocks, &deit.norm);
+                Self { embed, tokens, positions, blocks, norm, readout, heads }
+            }
+            Model::Deit3(deit) => {
+                let (tokens, heads) = (vec![&deit.cls_token], vec![&deit.head]);
+                let (positions, readout) = (Positions::Patches(&deit.pos_embed), Readout::Tokens);
+                let (embed, blocks, norm) = (&deit.patch_embed, &deit.blocks, &deit.norm);
+                Self { embed, tokens, positions, blocks, norm, readout, heads }
+            }
+            _ => return None,
+        };
+        parts.blocks.iter().all(|block| parts.takes(block)).then_some(parts)
+    }
+
+    #[allow(clippy::float_cmp)] // all are the same field of a configuration
+    fn takes(&self, block: &EncoderBlock) -> bool {
+        let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
+        let maps = [&attn.qkv, &attn.proj, &mlp.fc1, &mlp.fc2];
+        [norm1, norm2].iter().all(|norm| norm.epsilon == self.norm.epsilon)
+            && maps.iter().all(|map| map.bias.is_some())
+            && ls1.is_some() == ls2.is_some()
+    }
+
+    /// All but the blocks; none on other devices.
+    fn shell(&self, precision: Precision) -> Option<Transformer> {
         let weight = self.embed.proj.weight.val();
         if weight.device() != device::cpu() {
             return None;
         }
         let [_, channels, patch, _] = weight.dims();
-        let epsilon = self.norm.epsilon;
         let mut prefix: Vec<f32> = self.tokens.iter().flat_map(|token| numbers(token).to_vec()).collect();
         let (table, first) = match self.positions {
             Positions::All(positions) => (numbers(positions), prefix.len()),
@@ -200,14 +289,14 @@ impl Parts<'_> {
         let (first, positions) = table.split_at(first);
         prefix.iter_mut().zip(first).for_each(|(token, position)| *token += position);
         let embed = [numbers(&self.embed.proj.weight), numbers(self.embed.proj.bias.as_ref()?)];
-        let norm = norm(self.norm, epsilon)?;
-        let answers: Vec<Pair> = heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
+        let norm = norm(self.norm);
+        let answers: Vec<Pair> = self.heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
         let parameters = Parameters {
             channels,
             image: self.embed.image(),
             patch,
             heads: self.blocks.first().map_or(1, |block| block.attn.heads()),
-            epsilon: epsilon as f32,
+            epsilon: self.norm.epsilon as f32,
             embed: both(&embed),
             prefix,
             positions,
@@ -216,11 +305,7 @@ impl Parts<'_> {
             norm: both(&norm),
             answers: answers.iter().map(both).collect(),
         };
-        let mut transformer = Transformer::new(&parameters, precision);
-        for block in self.blocks {
-            transformer.push(&BlockNumbers::of(block, epsilon)?.parameters(), precision);
-        }
-        Some(transformer)
+        Some(Transformer::new(&parameters, precision))
     }
 }
 
@@ -237,7 +322,7 @@ struct BlockNumbers {
 }
 
 impl BlockNumbers {
-    fn of(block: &EncoderBlock, epsilon: f64) -> Option<Self> {
+    fn of(block: &EncoderBlock) -> Option<Self> {
         let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
         let scales = match (ls1, ls2) {
             (Some(first), Some(second)) => Some([numbers(&first.gamma), numbers(&second.gamma)]),
@@ -245,7 +330,7 @@ impl BlockNumbers {
             _ => return None,
         };
         let maps = [linear(&attn.qkv)?, linear(&attn.proj)?, linear(&mlp.fc1)?, linear(&mlp.fc2)?];
-        Some(Self { norms: [norm(norm1, epsilon)?, norm(norm2, epsilon)?], maps, scales })
+        Some(Self { norms: [norm(norm1), norm(norm2)], maps, scales })
     }
 
     fn parameters(&self) -> BlockParameters<'_> {
@@ -264,10 +349,8 @@ fn linear(map: &Linear) -> Option<Pair> {
     Some([numbers(&map.weight), numbers(map.bias.as_ref()?)])
 }
 
-/// None when it has another epsilon than the rest.
-#[allow(clippy::float_cmp)] // both are the same field of a configuration
-fn norm(norm: &LayerNorm, epsilon: f64) -> Option<Pair> {
-    (norm.epsilon == epsilon).then(|| [numbers(&norm.weight), numbers(&norm.bias)])
+fn norm(norm: &LayerNorm) -> Pair {
+    [numbers(&norm.weight), numbers(&norm.bias)]
 }
 
 fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> Numbers {
