@@ -108,8 +108,8 @@ struct State<'a> {
     seen: &'a mut [f32],
 }
 
-/// A linear map for rows.
-struct Packed {
+/// A linear map for rows, packed.
+pub struct Packed {
     weight: Weight,
     bias: Vec<f32>,
     inputs: usize,
@@ -128,9 +128,16 @@ fn scaled<'a>(x: &'a [f32], scale: Option<&[f32]>) -> Cow<'a, [f32]> {
     rows.flat_map(|(row, scale)| row.iter().map(move |x| x * scale)).collect()
 }
 
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packed").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
+    }
+}
+
 impl Packed {
     /// With the outputs scaled, if they are.
-    fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
+    #[must_use]
+    pub fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
         let weight = match precision {
             Precision::Float => {
@@ -164,38 +171,59 @@ impl Packed {
 }
 
 /// A block that is ready to run.
-pub struct Block {
+struct Block {
+    begin: Begin,
+    end: End,
+}
+
+/// What a block does before its attention.
+#[derive(Debug)]
+pub struct Begin {
     norm1: [Vec<f32>; 2],
     qkv: Packed,
+}
+
+/// What a block does after its attention.
+#[derive(Debug)]
+pub struct End {
     proj: Packed,
     norm2: [Vec<f32>; 2],
     fc1: Packed,
     fc2: Packed,
 }
 
+/// The end of one block, unless it is the first step, and the begin of the next, unless it is the last.
+#[derive(Debug)]
+pub struct Step {
+    pub end: Option<End>,
+    pub begin: Option<Begin>,
+}
+
 fn owned((weight, bias): Norm) -> [Vec<f32>; 2] {
     [weight.to_vec(), bias.to_vec()]
 }
 
-impl std::fmt::Debug for Block {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Block").field("dim", &self.proj.outputs).finish_non_exhaustive()
+impl Begin {
+    #[must_use]
+    pub fn new(norm1: Norm, qkv: Packed) -> Self {
+        Self { norm1: owned(norm1), qkv }
+    }
+}
+
+impl End {
+    #[must_use]
+    pub fn new(proj: Packed, norm2: Norm, [fc1, fc2]: [Packed; 2]) -> Self {
+        Self { proj, norm2: owned(norm2), fc1, fc2 }
     }
 }
 
 impl Block {
-    /// Packs the parameters.
-    #[must_use]
-    pub fn new(block: &BlockParameters, precision: Precision) -> Self {
-        let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
-        Self {
-            norm1: owned(block.norm1),
-            qkv: Packed::new(block.qkv, None, precision),
-            proj: Packed::new(block.proj, scales[0], precision),
-            norm2: owned(block.norm2),
-            fc1: Packed::new(block.fc1, None, precision),
-            fc2: Packed::new(block.fc2, scales[1], precision),
-        }
+    fn new(block: &BlockParameters, precision: Precision) -> Self {
+        let [scale1, scale2] = block.scales.map_or([None, None], |scales| scales.map(Some));
+        let packed = |map, scale| Packed::new(map, scale, precision);
+        let begin = Begin::new(block.norm1, packed(block.qkv, None));
+        let mlp = [packed(block.fc1, None), packed(block.fc2, scale2)];
+        Self { begin, end: End::new(packed(block.proj, scale1), block.norm2, mlp) }
     }
 }
 
@@ -276,32 +304,25 @@ impl Transformer {
         })
     }
 
-    /// The logits of one image, through blocks that are packed when their turn comes and given up after it: memory of one
+    /// The logits of one image, through steps that are packed when their turn comes and given up after it: memory of one
     /// serves the next, where packing all of them for a single image would touch new memory for each.
     ///
     /// # Errors
-    /// The first error of a block.
+    /// The first error of a step.
     ///
     /// # Panics
     /// When the image has another size.
-    pub fn once<E>(
-        &self,
-        image: &[f32],
-        blocks: impl ExactSizeIterator<Item = Result<Block, E>>,
-    ) -> Result<Vec<f32>, E> {
+    pub fn once<E>(&self, image: &[f32], steps: impl ExactSizeIterator<Item = Result<Step, E>>) -> Result<Vec<f32>, E> {
         assert_eq!(image.len(), self.image_len(), "transformer: an image of another size");
-        let (mut logits, count) = (vec![0.0; self.classes()], blocks.len());
+        let (mut logits, count) = (vec![0.0; self.classes()], steps.len());
         self.with_state(|state| {
             Team::gather(|team| self.embedded(image, state, Within::Threads(team)));
-            let mut before = None;
-            for (index, block) in blocks.enumerate() {
+            for (index, step) in steps.enumerate() {
                 // outside of a team, whose threads would not help with the packing
-                let block = block?;
-                let last = index + 1 == count;
-                Team::gather(|team| self.step(before.as_ref(), Some(&block), last, state, Within::Threads(team)));
-                before = Some(block);
+                let Step { end, begin } = step?;
+                let last = index + 2 >= count;
+                Team::gather(|team| self.step(end.as_ref(), begin.as_ref(), last, state, Within::Threads(team)));
             }
-            Team::gather(|team| self.step(before.as_ref(), None, true, state, Within::Threads(team)));
             self.answer(state, &mut logits);
             Ok(logits)
         })
@@ -311,9 +332,9 @@ impl Transformer {
         self.with_state(|state| {
             self.embedded(image, state, within);
             for index in 0..=self.blocks.len() {
-                let before = index.checked_sub(1).map(|index| &self.blocks[index]);
-                let last = index + 1 >= self.blocks.len();
-                self.step(before, self.blocks.get(index), last, state, within);
+                let before = index.checked_sub(1).map(|index| &self.blocks[index].end);
+                let after = self.blocks.get(index).map(|block| &block.begin);
+                self.step(before, after, index + 1 >= self.blocks.len(), state, within);
             }
             self.answer(state, logits);
         });
@@ -348,7 +369,7 @@ impl Transformer {
     }
 
     /// The end of one block and the begin of the next. What an answer is read from is all that the last one has to make.
-    fn step(&self, before: Option<&Block>, after: Option<&Block>, last: bool, state: &mut State, within: Within) {
+    fn step(&self, before: Option<&End>, after: Option<&Begin>, last: bool, state: &mut State, within: Within) {
         let tokens = state.x.len() / self.dim;
         let read = self.read(tokens);
         let rows = if after.is_none() { read } else { tokens };
@@ -362,13 +383,13 @@ impl Transformer {
     /// The end of one block and the begin of the next, row by row.
     fn between(
         &self,
-        before: Option<&Block>,
-        after: Option<&Block>,
+        before: Option<&End>,
+        after: Option<&Begin>,
         (x, qkv, seen, tokens): (&mut [f32], &mut [f32], &[f32], usize),
         within: Within,
     ) {
         let (d, width) = (self.dim, self.dim / self.heads);
-        let inner = before.or(after).map_or(0, |block| block.fc1.outputs);
+        let inner = before.map_or(0, |end| end.fc1.outputs);
         let task = within.rows(x.len() / d, 1);
         // what the heads saw lies head by head
         let starts = Offsets::strided(tokens, width);
@@ -591,16 +612,20 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_packed_one_by_one_answer_with_the_same_bytes() {
-        let (numbers, image) = (Numbers::new(), noise(2 * 8 * 12, 20));
+    fn steps_that_are_packed_one_by_one_answer_with_the_same_bytes() {
+        let (numbers, image, count) = (Numbers::new(), noise(2 * 8 * 12, 20), BLOCKS + 1);
         for readout in [Readout::Tokens, Readout::Mean] {
             for precision in [Precision::Float, Precision::Int8] {
                 let all = numbers.prepared(readout, true, precision).forward(&image);
                 let none = numbers.with_blocks(0, readout, true, precision);
-                let block = |index| Ok::<_, ()>(Block::new(&numbers.block(index, true), precision));
-                assert_eq!(none.once(&image, (0..BLOCKS).map(block)).unwrap(), all);
-                let broken = |index| if index == 1 { Err(index) } else { Ok(block(index).unwrap()) };
-                assert_eq!(none.once(&image, (0..BLOCKS).map(broken)).unwrap_err(), 1);
+                let block = |index| (index < BLOCKS).then(|| Block::new(&numbers.block(index, true), precision));
+                let step = |index: usize| Step {
+                    end: index.checked_sub(1).and_then(block).map(|block| block.end),
+                    begin: block(index).map(|block| block.begin),
+                };
+                assert_eq!(none.once(&image, (0..count).map(|index| Ok::<_, ()>(step(index)))).unwrap(), all);
+                let broken = |index| if index == 1 { Err(index) } else { Ok(step(index)) };
+                assert_eq!(none.once(&image, (0..count).map(broken)).unwrap_err(), 1);
             }
         }
     }

@@ -22,8 +22,8 @@ pub struct LoadOptions {
     pub grid: Option<[usize; 2]>,
     /// Rows and columns of patches that the checkpoint was made for; a square when none.
     pub grid_from: Option<[usize; 2]>,
-    /// Leave large tensors in their file until somebody looks at them, which [`read_rest`](super::read_rest) does. For
-    /// whoever looks once and soon: the file must stay as it is until then.
+    /// Leave large tensors in their file until somebody looks at them: for [`Once`](crate::Once), which looks once and
+    /// soon. The file must stay as it is until then; elsewhere a tensor that cannot be read any more is a panic.
     pub lazily: bool,
 }
 

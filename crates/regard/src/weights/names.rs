@@ -55,12 +55,13 @@ pub(crate) fn put<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
     if problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems }) }
 }
 
-/// Reads what loading left in its file.
+/// Reads what loading left in its file; `place` is the module's own path.
 ///
 /// # Errors
 /// When a tensor cannot be read; the error names it.
-pub fn read_rest<M: Module>(module: M) -> Result<M, Error> {
+pub(crate) fn read_rest<M: Module>(module: M, place: &[&str]) -> Result<M, Error> {
     let mut rest = Rest::default();
+    place.iter().for_each(|part| rest.path.enter(part, ""));
     let module = module.map(&mut rest);
     if rest.problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems: rest.problems }) }
 }
