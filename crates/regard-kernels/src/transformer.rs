@@ -108,6 +108,12 @@ struct State<'a> {
     seen: &'a mut [f32],
 }
 
+impl State<'_> {
+    fn tokens(&self, dim: usize) -> usize {
+        self.x.len() / dim
+    }
+}
+
 /// A linear map for rows, packed.
 pub struct Packed {
     weight: Weight,
@@ -177,53 +183,99 @@ struct Block {
 }
 
 /// What a block does before its attention.
-#[derive(Debug)]
-pub struct Begin {
+struct Begin {
     norm1: [Vec<f32>; 2],
     qkv: Packed,
 }
 
 /// What a block does after its attention.
-#[derive(Debug)]
-pub struct End {
+struct End {
     proj: Packed,
     norm2: [Vec<f32>; 2],
     fc1: Packed,
     fc2: Packed,
 }
 
-/// The end of one block, unless it is the first step, and the begin of the next, unless it is the last.
-#[derive(Debug)]
-pub struct Step {
-    pub end: Option<End>,
-    pub begin: Option<Begin>,
+/// A map that is packed when its turn comes.
+pub type Later<E> = Box<dyn FnOnce() -> Result<Packed, E> + Send>;
+
+/// A block whose maps are packed when their turn comes.
+pub struct LaterBlock<E> {
+    pub norm1: [Vec<f32>; 2],
+    pub qkv: Later<E>,
+    pub proj: Later<E>,
+    pub norm2: [Vec<f32>; 2],
+    pub fc1: Later<E>,
+    pub fc2: Later<E>,
+}
+
+impl<E> std::fmt::Debug for LaterBlock<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaterBlock").field("dim", &self.norm1[0].len()).finish_non_exhaustive()
+    }
+}
+
+/// The end of one block, unless it is the first step, and the begin of the next, unless it is the last: norms and maps.
+struct LaterStep<E> {
+    end: Option<([Vec<f32>; 2], [Later<E>; 3])>,
+    begin: Option<([Vec<f32>; 2], Later<E>)>,
+}
+
+impl<E: Send> LaterStep<E> {
+    fn through(blocks: Vec<LaterBlock<E>>) -> Vec<Self> {
+        let (mut steps, mut end) = (Vec::new(), None);
+        for LaterBlock { norm1, qkv, proj, norm2, fc1, fc2 } in blocks {
+            let before = end.replace((norm2, [fc1, fc2, proj]));
+            steps.push(Self { end: before, begin: Some((norm1, qkv)) });
+        }
+        steps.push(Self { end, begin: None });
+        steps
+    }
+
+    /// Packs the maps, with other tasks beside them.
+    fn packed<T: FnOnce() + Send>(
+        self,
+        beside: impl Iterator<Item = T>,
+        team: &Team,
+    ) -> Result<(Option<End>, Option<Begin>), E> {
+        let (mut first, mut maps) = (None, [const { None }; 3]);
+        let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
+        // what takes long comes first
+        let norm2 = self.end.map(|(norm, later)| {
+            for (later, map) in later.into_iter().zip(&mut maps) {
+                tasks.push(Box::new(move || *map = Some(later())));
+            }
+            norm
+        });
+        let norm1 = self.begin.map(|(norm, later)| {
+            tasks.push(Box::new(|| first = Some(later())));
+            norm
+        });
+        tasks.extend(beside.map(|task| Box::new(task) as Box<dyn FnOnce() + Send + '_>));
+        team.each(tasks.into_iter(), |task| task());
+        let end = match (norm2, maps) {
+            (Some(norm2), [Some(fc1), Some(fc2), Some(proj)]) => Some(End { proj: proj?, norm2, fc1: fc1?, fc2: fc2? }),
+            _ => None,
+        };
+        let begin = match (norm1, first) {
+            (Some(norm1), Some(qkv)) => Some(Begin { norm1, qkv: qkv? }),
+            _ => None,
+        };
+        Ok((end, begin))
+    }
 }
 
 fn owned((weight, bias): Norm) -> [Vec<f32>; 2] {
     [weight.to_vec(), bias.to_vec()]
 }
 
-impl Begin {
-    #[must_use]
-    pub fn new(norm1: Norm, qkv: Packed) -> Self {
-        Self { norm1: owned(norm1), qkv }
-    }
-}
-
-impl End {
-    #[must_use]
-    pub fn new(proj: Packed, norm2: Norm, [fc1, fc2]: [Packed; 2]) -> Self {
-        Self { proj, norm2: owned(norm2), fc1, fc2 }
-    }
-}
-
 impl Block {
     fn new(block: &BlockParameters, precision: Precision) -> Self {
         let [scale1, scale2] = block.scales.map_or([None, None], |scales| scales.map(Some));
         let packed = |map, scale| Packed::new(map, scale, precision);
-        let begin = Begin::new(block.norm1, packed(block.qkv, None));
-        let mlp = [packed(block.fc1, None), packed(block.fc2, scale2)];
-        Self { begin, end: End::new(packed(block.proj, scale1), block.norm2, mlp) }
+        let begin = Begin { norm1: owned(block.norm1), qkv: packed(block.qkv, None) };
+        let (proj, norm2) = (packed(block.proj, scale1), owned(block.norm2));
+        Self { begin, end: End { proj, norm2, fc1: packed(block.fc1, None), fc2: packed(block.fc2, scale2) } }
     }
 }
 
@@ -304,28 +356,32 @@ impl Transformer {
         })
     }
 
-    /// The logits of one image, through steps that are packed when their turn comes and given up after it: memory of one
+    /// The logits of one image, through maps that are packed when their turn comes and given up after it: memory of one
     /// serves the next, where packing all of them for a single image would touch new memory for each.
     ///
     /// # Errors
-    /// The first error of a step.
+    /// That of a map.
     ///
     /// # Panics
     /// When the image has another size.
-    pub fn once<E>(&self, image: &[f32], steps: impl ExactSizeIterator<Item = Result<Step, E>>) -> Result<Vec<f32>, E> {
+    pub fn once<E: Send>(&self, image: &[f32], blocks: Vec<LaterBlock<E>>) -> Result<Vec<f32>, E> {
         assert_eq!(image.len(), self.image_len(), "transformer: an image of another size");
-        let (mut logits, count) = (vec![0.0; self.classes()], steps.len());
-        self.with_state(|state| {
-            Team::gather(|team| self.embedded(image, state, Within::Threads(team)));
-            for (index, step) in steps.enumerate() {
-                // outside of a team, whose threads would not help with the packing
-                let Step { end, begin } = step?;
-                let last = index + 2 >= count;
-                Team::gather(|team| self.step(end.as_ref(), begin.as_ref(), last, state, Within::Threads(team)));
+        let (mut logits, last) = (vec![0.0; self.classes()], blocks.len());
+        let run = |team: &Team, state: &mut State| {
+            let within = Within::Threads(team);
+            self.embedded(image, state, within);
+            for (index, step) in LaterStep::through(blocks).into_iter().enumerate() {
+                // heads are few, so that threads have time beside them
+                let queries = if index == last { self.read(state) } else { state.tokens(self.dim) };
+                let heads = if index == 0 { 0 } else { self.heads };
+                let (end, begin) = step.packed(self.heads(state, queries).take(heads), team)?;
+                self.between(end.as_ref(), begin.as_ref(), state, within);
             }
             self.answer(state, &mut logits);
-            Ok(logits)
-        })
+            Ok(())
+        };
+        Team::gather(|team| self.with_state(|state| run(team, state)))?;
+        Ok(logits)
     }
 
     fn picture(&self, image: &[f32], logits: &mut [f32], within: Within) {
@@ -334,7 +390,13 @@ impl Transformer {
             for index in 0..=self.blocks.len() {
                 let before = index.checked_sub(1).map(|index| &self.blocks[index].end);
                 let after = self.blocks.get(index).map(|block| &block.begin);
-                self.step(before, after, index + 1 >= self.blocks.len(), state, within);
+                self.between(before, after, state, within);
+                if after.is_some() {
+                    // what an answer is read from is all that the last block has to make
+                    let last = index + 1 == self.blocks.len();
+                    let queries = if last { self.read(state) } else { state.tokens(self.dim) };
+                    within.each(self.heads(state, queries), |head| head());
+                }
             }
             self.answer(state, logits);
         });
@@ -364,33 +426,18 @@ impl Transformer {
     }
 
     /// How many tokens an answer is read from.
-    fn read(&self, tokens: usize) -> usize {
-        if self.readout == Readout::Tokens { self.answers.len() } else { tokens }
-    }
-
-    /// The end of one block and the begin of the next. What an answer is read from is all that the last one has to make.
-    fn step(&self, before: Option<&End>, after: Option<&Begin>, last: bool, state: &mut State, within: Within) {
-        let tokens = state.x.len() / self.dim;
-        let read = self.read(tokens);
-        let rows = if after.is_none() { read } else { tokens };
-        let State { x, qkv, seen } = state;
-        self.between(before, after, (&mut x[..rows * self.dim], qkv, seen, tokens), within);
-        if after.is_some() {
-            self.attend(qkv, seen, tokens, if last { read } else { tokens }, within);
-        }
+    fn read(&self, state: &State) -> usize {
+        if self.readout == Readout::Tokens { self.answers.len() } else { state.tokens(self.dim) }
     }
 
     /// The end of one block and the begin of the next, row by row.
-    fn between(
-        &self,
-        before: Option<&End>,
-        after: Option<&Begin>,
-        (x, qkv, seen, tokens): (&mut [f32], &mut [f32], &[f32], usize),
-        within: Within,
-    ) {
-        let (d, width) = (self.dim, self.dim / self.heads);
+    fn between(&self, before: Option<&End>, after: Option<&Begin>, state: &mut State, within: Within) {
+        let (d, width, tokens) = (self.dim, self.dim / self.heads, state.tokens(self.dim));
         let inner = before.map_or(0, |end| end.fc1.outputs);
-        let task = within.rows(x.len() / d, 1);
+        let rows = if after.is_some() { tokens } else { self.read(state) };
+        let State { x, qkv, seen } = state;
+        let (x, seen) = (&mut x[..rows * d], &**seen);
+        let task = within.rows(rows, 1);
         // what the heads saw lies head by head
         let starts = Offsets::strided(tokens, width);
         let places: Offsets = (0..d).map(|i| i / width * tokens * width + i % width).collect();
@@ -423,22 +470,24 @@ impl Transformer {
         });
     }
 
-    /// Every head: `[N, 3D] -> [A, N, K]`, for the first queries.
-    fn attend(&self, qkv: &[f32], seen: &mut [f32], tokens: usize, queries: usize, within: Within) {
-        let width = self.dim / self.heads;
-        within.each(seen.chunks_mut(tokens * width).enumerate(), |(index, seen)| {
-            let head = Head { tokens, dim: self.dim, heads: self.heads, index };
-            let [across, scores] = head.scratch();
-            with_scratch(across + scores, |scratch| {
-                let (across, scores) = scratch.split_at_mut(across);
-                head.attend(qkv, queries, [across, scores], (seen, width), |_, _| ());
-            });
-        });
+    /// Every head, `[N, 3D] -> [A, N, K]`, for the first queries.
+    fn heads<'a>(&'a self, state: &'a mut State, queries: usize) -> impl Iterator<Item = impl FnOnce() + Send + 'a> {
+        let (tokens, width, qkv) = (state.tokens(self.dim), self.dim / self.heads, &*state.qkv);
+        state.seen.chunks_mut(tokens * width).enumerate().map(move |(index, seen)| {
+            move || {
+                let head = Head { tokens, dim: self.dim, heads: self.heads, index };
+                let [across, scores] = head.scratch();
+                with_scratch(across + scores, |scratch| {
+                    let (across, scores) = scratch.split_at_mut(across);
+                    head.attend(qkv, queries, [across, scores], (seen, width), |_, _| ());
+                });
+            }
+        })
     }
 
     fn answer(&self, state: &mut State, logits: &mut [f32]) {
         let d = self.dim;
-        let read = self.read(state.x.len() / d);
+        let read = self.read(state);
         let x = &mut state.x[..read * d];
         let read = match self.readout {
             Readout::Tokens => x,
@@ -612,20 +661,24 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_are_packed_one_by_one_answer_with_the_same_bytes() {
-        let (numbers, image, count) = (Numbers::new(), noise(2 * 8 * 12, 20), BLOCKS + 1);
+    fn maps_that_are_packed_when_their_turn_comes_answer_with_the_same_bytes() {
+        let (numbers, image) = (Numbers::new(), noise(2 * 8 * 12, 20));
         for readout in [Readout::Tokens, Readout::Mean] {
             for precision in [Precision::Float, Precision::Int8] {
                 let all = numbers.prepared(readout, true, precision).forward(&image);
                 let none = numbers.with_blocks(0, readout, true, precision);
-                let block = |index| (index < BLOCKS).then(|| Block::new(&numbers.block(index, true), precision));
-                let step = |index: usize| Step {
-                    end: index.checked_sub(1).and_then(block).map(|block| block.end),
-                    begin: block(index).map(|block| block.begin),
+                let once = |broken: usize| {
+                    let block = |index: usize| {
+                        let Block { begin: Begin { norm1, qkv }, end: End { proj, norm2, fc1, fc2 } } =
+                            Block::new(&numbers.block(index, true), precision);
+                        let later = |map: Packed| -> Later<usize> { Box::new(|| Ok(map)) };
+                        let fc2 = if index == broken { Box::new(move || Err(index)) } else { later(fc2) };
+                        LaterBlock { norm1, qkv: later(qkv), proj: later(proj), norm2, fc1: later(fc1), fc2 }
+                    };
+                    none.once(&image, (0..BLOCKS).map(block).collect())
                 };
-                assert_eq!(none.once(&image, (0..count).map(|index| Ok::<_, ()>(step(index)))).unwrap(), all);
-                let broken = |index| if index == 1 { Err(index) } else { Ok(step(index)) };
-                assert_eq!(none.once(&image, (0..count).map(broken)).unwrap_err(), 1);
+                assert_eq!(once(BLOCKS).unwrap(), all);
+                assert_eq!(once(1).unwrap_err(), 1);
             }
         }
     }

@@ -9,13 +9,13 @@ use burn::nn::conv::Conv2d;
 use burn::tensor::{Tensor, TensorData};
 use regard_kernels::residual::{self, Folded, Residual};
 use regard_kernels::transformer::{
-    Begin, BlockParameters, End, Packed, Parameters, Precision, Readout, Step, Transformer,
+    BlockParameters, Later, LaterBlock, Packed, Parameters, Precision, Readout, Transformer,
 };
 
 use crate::batch_norm::{BatchNorm, Running};
 use crate::device;
 use crate::fused::Numbers;
-use crate::layers::{self, EncoderBlock, LayerNorm, LayerScale, Linear, Mlp, PatchEmbed};
+use crate::layers::{self, EncoderBlock, LayerNorm, LayerScale, Linear, PatchEmbed};
 use crate::models::Model;
 use crate::models::resnet::ResNet;
 use crate::{Error, Pass, weights};
@@ -110,7 +110,7 @@ impl Once {
     pub fn new(mut model: Model) -> Result<Self, Error> {
         let fast = Parts::of(&model).is_some();
         let later = blocks(&mut model).filter(|_| fast).map(std::mem::take);
-        model = weights::read_rest(model, &[])?;
+        model = weights::read_rest(model, "")?;
         let Some(later) = later else { return Ok(Self { model, shell: None }) };
         if let Some(blocks) = blocks(&mut model) {
             *blocks = later;
@@ -128,12 +128,12 @@ impl Once {
         let [batch, channels, rows, columns] = images.dims();
         let shell = shell.filter(|shell| batch == 1 && shell.takes(channels, [rows, columns]));
         let (Some(shell), Some(blocks)) = (shell, blocks(&mut model)) else {
-            return Ok(Prepared::new(weights::read_rest(model, &[])?).forward(images));
+            return Ok(Prepared::new(weights::read_rest(model, "")?).forward(images));
         };
-        let steps = steps(std::mem::take(blocks));
+        let blocks = std::mem::take(blocks).into_iter().enumerate().map(later).collect();
         let (device, data) = (images.device(), images.into_data());
         let data = data.as_slice().expect("the CPU's images are f32");
-        let logits = shell.once(data, steps)?;
+        let logits = shell.once(data, blocks)?;
         Ok(Tensor::from_data(TensorData::new(logits, [1, shell.classes()]), &device))
     }
 }
@@ -148,48 +148,27 @@ fn blocks(model: &mut Model) -> Option<&mut Vec<EncoderBlock>> {
     }
 }
 
-/// The steps through blocks, each read and packed when it is asked for.
-fn steps(blocks: Vec<EncoderBlock>) -> impl ExactSizeIterator<Item = Result<Step, Error>> {
-    let (count, mut blocks, mut end) = (blocks.len() + 1, blocks.into_iter(), None);
-    (0..count).map(move |index| {
-        let next = blocks.next().map(|block| {
-            let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
-            ((norm1, attn.qkv), (attn.proj, ls1, norm2, mlp, ls2))
-        });
-        let (begin, next) = next.unzip();
-        step(index, std::mem::replace(&mut end, next), begin)
-    })
+/// A block whose maps are read and packed when their turn comes.
+fn later((index, block): (usize, EncoderBlock)) -> LaterBlock<Error> {
+    let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
+    let [norm1, norm2] = [norm1, norm2].map(|one| norm(&one).map(|numbers| numbers.to_vec()));
+    let later = |map: Linear, scale: Option<LayerScale>, name: &str| -> Later<Error> {
+        let place = format!("blocks.{index}.{name}");
+        Box::new(move || packed_map(map, scale, &place))
+    };
+    LaterBlock {
+        norm1,
+        qkv: later(attn.qkv, None, "attn.qkv"),
+        proj: later(attn.proj, ls1, "attn.proj"),
+        norm2,
+        fc1: later(mlp.fc1, None, "mlp.fc1"),
+        fc2: later(mlp.fc2, ls2, "mlp.fc2"),
+    }
 }
 
-/// What comes after the attention of a block.
-type EndParts = (Linear, Option<LayerScale>, LayerNorm, Mlp, Option<LayerScale>);
-
-fn step(index: usize, end: Option<EndParts>, begin: Option<(LayerNorm, Linear)>) -> Result<Step, Error> {
-    let [before, after] = [index.saturating_sub(1), index].map(|block| block.to_string());
-    let packed_begin = |(norm1, qkv)| {
-        let qkv = packed_map(qkv, None, [&after, "attn", "qkv"])?;
-        Ok::<_, Error>(Begin::new(both(&norm(&norm1)), qkv))
-    };
-    let Some((proj, ls1, norm2, mlp, ls2)) = end else {
-        return Ok(Step { end: None, begin: begin.map(packed_begin).transpose()? });
-    };
-    // half of it for each of two threads: what comes from a file is copied, and packing copies it once more
-    let ((proj, fc1), (begin, fc2)) = rayon::join(
-        || {
-            let proj = packed_map(proj, ls1.as_ref(), [&before, "attn", "proj"]);
-            (proj, packed_map(mlp.fc1, None, [&before, "mlp", "fc1"]))
-        },
-        || {
-            let begin = begin.map(packed_begin).transpose();
-            (begin, packed_map(mlp.fc2, ls2.as_ref(), [&before, "mlp", "fc2"]))
-        },
-    );
-    Ok(Step { end: Some(End::new(proj?, both(&norm(&norm2)), [fc1?, fc2?])), begin: begin? })
-}
-
-/// Reads a map of a block if it is still in its file, and packs it.
-fn packed_map(map: Linear, scale: Option<&LayerScale>, [block, part, name]: [&str; 3]) -> Result<Packed, Error> {
-    let map = weights::read_rest(map, &["blocks", block, part, name])?;
+/// Reads a map if it is still in its file, and packs it.
+fn packed_map(map: Linear, scale: Option<LayerScale>, place: &str) -> Result<Packed, Error> {
+    let map = weights::read_rest(map, place)?;
     let scale = scale.map(|scale| numbers(&scale.gamma));
     let pair = linear(&map).expect("`Parts` looked for the bias");
     Ok(Packed::new(both(&pair), scale.as_deref(), Precision::Float))
@@ -445,7 +424,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("model.safetensors");
         let load = |config: &ModelConfig, lazily| {
-            let options = LoadOptions { grid: config.grid(), lazily, ..LoadOptions::default() };
+            let grid = config.grid();
+            let options = LoadOptions { grid, grid_from: grid, lazily, ..LoadOptions::default() };
             weights::load(config.init(&device::cpu()).unwrap(), &file, &options).unwrap().model
         };
         let wide = |name| small(name).with("mlp_dim", json!(400)).unwrap();

@@ -59,9 +59,11 @@ pub(crate) fn put<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
 ///
 /// # Errors
 /// When a tensor cannot be read; the error names it.
-pub(crate) fn read_rest<M: Module>(module: M, place: &[&str]) -> Result<M, Error> {
+pub(crate) fn read_rest<M: Module>(module: M, place: &str) -> Result<M, Error> {
     let mut rest = Rest::default();
-    place.iter().for_each(|part| rest.path.enter(part, ""));
+    if !place.is_empty() {
+        rest.path.enter(place, "");
+    }
     let module = module.map(&mut rest);
     if rest.problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems: rest.problems }) }
 }
@@ -187,6 +189,7 @@ impl ModuleMapper for Rest {
         }
         // nobody else has the tensor, so that nothing is copied here
         let data = tensor.into_data();
+        #[allow(clippy::default_trait_access)] // Burn has no name for what tells how to read
         if let Err(error) = data.bytes().read(Default::default()) {
             self.problems.push(format!("`{}`: {error}", self.path.name()));
         }
