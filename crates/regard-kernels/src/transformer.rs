@@ -85,7 +85,7 @@ pub struct Transformer {
     positions: Vec<f32>,
     blocks: Vec<Block>,
     readout: Readout,
-    norm: [Vec<f32>; 2],
+    norm: OwnNorm,
     answers: Vec<Packed>,
     /// Where the pixels of each patch begin, and where they lie from there.
     corners: Offsets,
@@ -184,27 +184,30 @@ struct Block {
 
 /// What a block does before its attention.
 struct Begin {
-    norm1: [Vec<f32>; 2],
+    norm1: OwnNorm,
     qkv: Packed,
 }
 
 /// What a block does after its attention.
 struct End {
     proj: Packed,
-    norm2: [Vec<f32>; 2],
+    norm2: OwnNorm,
     fc1: Packed,
     fc2: Packed,
 }
+
+/// Weight and bias of a norm, owned.
+pub type OwnNorm = [Vec<f32>; 2];
 
 /// A map that is packed when its turn comes.
 pub type Later<E> = Box<dyn FnOnce() -> Result<Packed, E> + Send>;
 
 /// A block whose maps are packed when their turn comes.
 pub struct LaterBlock<E> {
-    pub norm1: [Vec<f32>; 2],
+    pub norm1: OwnNorm,
     pub qkv: Later<E>,
     pub proj: Later<E>,
-    pub norm2: [Vec<f32>; 2],
+    pub norm2: OwnNorm,
     pub fc1: Later<E>,
     pub fc2: Later<E>,
 }
@@ -217,8 +220,8 @@ impl<E> std::fmt::Debug for LaterBlock<E> {
 
 /// The end of one block, unless it is the first step, and the begin of the next, unless it is the last: norms and maps.
 struct LaterStep<E> {
-    end: Option<([Vec<f32>; 2], [Later<E>; 3])>,
-    begin: Option<([Vec<f32>; 2], Later<E>)>,
+    end: Option<(OwnNorm, [Later<E>; 3])>,
+    begin: Option<(OwnNorm, Later<E>)>,
 }
 
 impl<E: Send> LaterStep<E> {
@@ -265,7 +268,7 @@ impl<E: Send> LaterStep<E> {
     }
 }
 
-fn owned((weight, bias): Norm) -> [Vec<f32>; 2] {
+fn owned((weight, bias): Norm) -> OwnNorm {
     [weight.to_vec(), bias.to_vec()]
 }
 
