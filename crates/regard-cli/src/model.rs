@@ -75,13 +75,21 @@ pub fn named(model: &str, changes: &[String]) -> Result<(ModelConfig, Preprocess
 impl WeightsArgs {
     /// The model with its weights; a new head changes the configuration.
     pub fn load(&self, config: &mut ModelConfig, device: &Device) -> Result<Model, Failure> {
+        self.load_with(config, device, LoadOptions::default())
+    }
+
+    /// The same, with large tensors left in their file until they are read.
+    pub fn load_lazily(&self, config: &mut ModelConfig, device: &Device) -> Result<Model, Failure> {
+        self.load_with(config, device, LoadOptions { lazily: true, ..LoadOptions::default() })
+    }
+
+    fn load_with(&self, config: &mut ModelConfig, device: &Device, options: LoadOptions) -> Result<Model, Failure> {
         if let Some(classes) = self.new_head {
             writeln!(stderr(), "note: the head for {classes} classes is new and knows nothing yet")?;
             *config = config.with("classes", serde_json::json!(classes))?;
         }
         let path = weights::fetch(&self.weights, &mut download_bar())?;
-        let options =
-            LoadOptions { from: self.from, new_head: self.new_head, grid: config.grid(), ..LoadOptions::default() };
+        let options = LoadOptions { from: self.from, new_head: self.new_head, grid: config.grid(), ..options };
         Ok(weights::load(config.init(device)?, &path, &options)?.model)
     }
 }

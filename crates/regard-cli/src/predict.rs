@@ -1,9 +1,10 @@
 //! `regard predict`: what is on these pictures?
 
-use burn::tensor::Device;
-use regard::Prepared;
+use burn::tensor::{Device, Tensor};
 use regard::data::labels;
 use regard::evaluate::{Answer, answers};
+use regard::models::ModelConfig;
+use regard::{Once, Prepared};
 use serde::Serialize;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
@@ -73,16 +74,37 @@ pub fn label_names(file: Option<&PathBuf>, classes: usize) -> Result<Vec<String>
     Ok(names)
 }
 
+/// A model for as many pictures as there are.
+enum Ready {
+    /// None after its picture.
+    Once(Option<Box<Once>>),
+    Often(Box<Prepared>),
+}
+
+impl Ready {
+    fn of(args: &Args, config: &mut ModelConfig, device: &Device) -> Result<Self, Failure> {
+        Ok(if args.pictures.len() == 1 && !args.int8 && Once::pays(config, device) {
+            Self::Once(Some(Box::new(Once::new(args.weights.load_lazily(config, device)?)?)))
+        } else {
+            Self::Often(Box::new(prepared(args.weights.load(config, device)?, args.int8)?))
+        })
+    }
+
+    fn forward(&mut self, picture: Tensor<4>) -> Result<Tensor<2>, Failure> {
+        Ok(match self {
+            Self::Once(once) => once.take().expect("there is one picture").forward(picture)?,
+            Self::Often(model) => model.forward(picture),
+        })
+    }
+}
+
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     let (mut config, preprocess) = args.model.config()?;
     let pictures = config.clone();
     let read = |path: &PathBuf| read_picture(path, &preprocess, &pictures);
     // the first picture is decoded while the weights are read
-    let (model, first) = rayon::join(
-        || -> Result<Prepared, Failure> { prepared(args.weights.load(&mut config, device)?, args.int8) },
-        || args.pictures.first().map(read),
-    );
-    let model = model?;
+    let (model, first) = rayon::join(|| Ready::of(args, &mut config, device), || args.pictures.first().map(read));
+    let mut model = model?;
     let names = label_names(args.labels.as_ref(), config.classes())?;
     let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();
@@ -90,7 +112,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let picture = path.display().to_string();
         predictions.push(match pixels {
             Ok(pixels) => {
-                let logits = model.forward(batch(&[pixels], &config, device));
+                let logits = model.forward(batch(&[pixels], &config, device))?;
                 let answers = answers(logits, args.top).remove(0).into_iter().map(named).collect();
                 Prediction { picture, error: None, answers }
             }

@@ -10,6 +10,7 @@ use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows,
 use crate::heads::Head;
 use crate::integer::{self, Rounded};
 use crate::product::Matrix;
+use crate::team::Team;
 use crate::within::{Within, answered, with_scratch};
 use crate::{gelu, layer_norm};
 
@@ -84,7 +85,7 @@ pub struct Transformer {
     positions: Vec<f32>,
     blocks: Vec<Block>,
     readout: Readout,
-    norm: [Vec<f32>; 2],
+    norm: OwnNorm,
     answers: Vec<Packed>,
     /// Where the pixels of each patch begin, and where they lie from there.
     corners: Offsets,
@@ -97,8 +98,24 @@ impl std::fmt::Debug for Transformer {
     }
 }
 
-/// A linear map for rows.
-struct Packed {
+/// What a picture is on its way through the blocks.
+struct State<'a> {
+    /// `[N, D]`
+    x: &'a mut [f32],
+    /// `[N, 3D]`
+    qkv: &'a mut [f32],
+    /// What the heads saw, head by head.
+    seen: &'a mut [f32],
+}
+
+impl State<'_> {
+    fn tokens(&self, dim: usize) -> usize {
+        self.x.len() / dim
+    }
+}
+
+/// A linear map for rows, packed.
+pub struct Packed {
     weight: Weight,
     bias: Vec<f32>,
     inputs: usize,
@@ -117,9 +134,16 @@ fn scaled<'a>(x: &'a [f32], scale: Option<&[f32]>) -> Cow<'a, [f32]> {
     rows.flat_map(|(row, scale)| row.iter().map(move |x| x * scale)).collect()
 }
 
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packed").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
+    }
+}
+
 impl Packed {
     /// With the outputs scaled, if they are.
-    fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
+    #[must_use]
+    pub fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
         let weight = match precision {
             Precision::Float => {
@@ -152,30 +176,109 @@ impl Packed {
     }
 }
 
+/// A block that is ready to run.
 struct Block {
-    norm1: [Vec<f32>; 2],
+    begin: Begin,
+    end: End,
+}
+
+/// What a block does before its attention.
+struct Begin {
+    norm1: OwnNorm,
     qkv: Packed,
+}
+
+/// What a block does after its attention.
+struct End {
     proj: Packed,
-    norm2: [Vec<f32>; 2],
+    norm2: OwnNorm,
     fc1: Packed,
     fc2: Packed,
 }
 
-fn owned((weight, bias): Norm) -> [Vec<f32>; 2] {
+/// Weight and bias of a norm, owned.
+pub type OwnNorm = [Vec<f32>; 2];
+
+/// A map that is packed when its turn comes.
+pub type Later<E> = Box<dyn FnOnce() -> Result<Packed, E> + Send>;
+
+/// A block whose maps are packed when their turn comes.
+pub struct LaterBlock<E> {
+    pub norm1: OwnNorm,
+    pub qkv: Later<E>,
+    pub proj: Later<E>,
+    pub norm2: OwnNorm,
+    pub fc1: Later<E>,
+    pub fc2: Later<E>,
+}
+
+impl<E> std::fmt::Debug for LaterBlock<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaterBlock").field("dim", &self.norm1[0].len()).finish_non_exhaustive()
+    }
+}
+
+/// The end of one block, unless it is the first step, and the begin of the next, unless it is the last: norms and maps.
+struct LaterStep<E> {
+    end: Option<(OwnNorm, [Later<E>; 3])>,
+    begin: Option<(OwnNorm, Later<E>)>,
+}
+
+impl<E: Send> LaterStep<E> {
+    fn through(blocks: Vec<LaterBlock<E>>) -> Vec<Self> {
+        let (mut steps, mut end) = (Vec::new(), None);
+        for LaterBlock { norm1, qkv, proj, norm2, fc1, fc2 } in blocks {
+            let before = end.replace((norm2, [fc1, fc2, proj]));
+            steps.push(Self { end: before, begin: Some((norm1, qkv)) });
+        }
+        steps.push(Self { end, begin: None });
+        steps
+    }
+
+    /// Packs the maps, with other tasks beside them.
+    fn packed<T: FnOnce() + Send>(
+        self,
+        beside: impl Iterator<Item = T>,
+        team: &Team,
+    ) -> Result<(Option<End>, Option<Begin>), E> {
+        let (mut first, mut maps) = (None, [const { None }; 3]);
+        let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
+        // what takes long comes first
+        let norm2 = self.end.map(|(norm, later)| {
+            for (later, map) in later.into_iter().zip(&mut maps) {
+                tasks.push(Box::new(move || *map = Some(later())));
+            }
+            norm
+        });
+        let norm1 = self.begin.map(|(norm, later)| {
+            tasks.push(Box::new(|| first = Some(later())));
+            norm
+        });
+        tasks.extend(beside.map(|task| Box::new(task) as Box<dyn FnOnce() + Send + '_>));
+        team.each(tasks.into_iter(), |task| task());
+        let end = match (norm2, maps) {
+            (Some(norm2), [Some(fc1), Some(fc2), Some(proj)]) => Some(End { proj: proj?, norm2, fc1: fc1?, fc2: fc2? }),
+            _ => None,
+        };
+        let begin = match (norm1, first) {
+            (Some(norm1), Some(qkv)) => Some(Begin { norm1, qkv: qkv? }),
+            _ => None,
+        };
+        Ok((end, begin))
+    }
+}
+
+fn owned((weight, bias): Norm) -> OwnNorm {
     [weight.to_vec(), bias.to_vec()]
 }
 
 impl Block {
     fn new(block: &BlockParameters, precision: Precision) -> Self {
-        let scales = block.scales.map_or([None, None], |scales| scales.map(Some));
-        Self {
-            norm1: owned(block.norm1),
-            qkv: Packed::new(block.qkv, None, precision),
-            proj: Packed::new(block.proj, scales[0], precision),
-            norm2: owned(block.norm2),
-            fc1: Packed::new(block.fc1, None, precision),
-            fc2: Packed::new(block.fc2, scales[1], precision),
-        }
+        let [scale1, scale2] = block.scales.map_or([None, None], |scales| scales.map(Some));
+        let packed = |map, scale| Packed::new(map, scale, precision);
+        let begin = Begin { norm1: owned(block.norm1), qkv: packed(block.qkv, None) };
+        let (proj, norm2) = (packed(block.proj, scale1), owned(block.norm2));
+        Self { begin, end: End { proj, norm2, fc1: packed(block.fc1, None), fc2: packed(block.fc2, scale2) } }
     }
 }
 
@@ -256,46 +359,88 @@ impl Transformer {
         })
     }
 
+    /// The logits of one image, through maps that are packed when their turn comes and given up after it: memory of one
+    /// serves the next, where packing all of them for a single image would touch new memory for each.
+    ///
+    /// # Errors
+    /// That of a map.
+    ///
+    /// # Panics
+    /// When the image has another size.
+    pub fn once<E: Send>(&self, image: &[f32], blocks: Vec<LaterBlock<E>>) -> Result<Vec<f32>, E> {
+        assert_eq!(image.len(), self.image_len(), "transformer: an image of another size");
+        let (mut logits, last) = (vec![0.0; self.classes()], blocks.len());
+        let run = |team: &Team, state: &mut State| {
+            let within = Within::Threads(team);
+            self.embedded(image, state, within);
+            for (index, step) in LaterStep::through(blocks).into_iter().enumerate() {
+                // heads are few, so that threads have time beside them
+                let queries = if index == last { self.read(state) } else { state.tokens(self.dim) };
+                let heads = if index == 0 { 0 } else { self.heads };
+                let (end, begin) = step.packed(self.heads(state, queries).take(heads), team)?;
+                self.between(end.as_ref(), begin.as_ref(), state, within);
+            }
+            self.answer(state, &mut logits);
+            Ok(())
+        };
+        Team::gather(|team| self.with_state(|state| run(team, state)))?;
+        Ok(logits)
+    }
+
     fn picture(&self, image: &[f32], logits: &mut [f32], within: Within) {
+        self.with_state(|state| {
+            self.embedded(image, state, within);
+            for index in 0..=self.blocks.len() {
+                let before = index.checked_sub(1).map(|index| &self.blocks[index].end);
+                let after = self.blocks.get(index).map(|block| &block.begin);
+                self.between(before, after, state, within);
+                if after.is_some() {
+                    // what an answer is read from is all that the last block has to make
+                    let last = index + 1 == self.blocks.len();
+                    let queries = if last { self.read(state) } else { state.tokens(self.dim) };
+                    within.each(self.heads(state, queries), |head| head());
+                }
+            }
+            self.answer(state, logits);
+        });
+    }
+
+    fn with_state<T>(&self, run: impl FnOnce(&mut State) -> T) -> T {
         let (d, tokens) = (self.dim, self.corners.len() + self.prefix.len() / self.dim);
         with_scratch(tokens * 5 * d, |scratch| {
             let (x, scratch) = scratch.split_at_mut(tokens * d);
             let (qkv, seen) = scratch.split_at_mut(tokens * 3 * d);
-            x[..self.prefix.len()].copy_from_slice(&self.prefix);
-            let patches = &mut x[self.prefix.len()..];
-            patches.copy_from_slice(&self.positions);
-            let task = within.rows(self.corners.len(), 1);
-            within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
-                let range = (index * task, index * task + out.len() / d);
-                let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
-                self.embed.add_gathered(left, &mut [], out);
-            });
-            // what an answer is read from is all that the last block has to make
-            let read = if self.readout == Readout::Tokens { self.answers.len() } else { tokens };
-            for index in 0..=self.blocks.len() {
-                let rows = if index == self.blocks.len() { read } else { tokens };
-                let before = index.checked_sub(1).map(|index| &self.blocks[index]);
-                self.between(before, self.blocks.get(index), (&mut x[..rows * d], qkv, seen, tokens), within);
-                if index < self.blocks.len() {
-                    let queries = if index + 1 == self.blocks.len() { read } else { tokens };
-                    self.attend(qkv, seen, tokens, queries, within);
-                }
-            }
-            self.answer(&mut x[..read * d], logits);
+            run(&mut State { x, qkv, seen })
+        })
+    }
+
+    /// Patches become tokens.
+    fn embedded(&self, image: &[f32], state: &mut State, within: Within) {
+        let d = self.dim;
+        let (prefix, patches) = state.x.split_at_mut(self.prefix.len());
+        prefix.copy_from_slice(&self.prefix);
+        patches.copy_from_slice(&self.positions);
+        let task = within.rows(self.corners.len(), 1);
+        within.each(patches.chunks_mut(task * d).enumerate(), |(index, out)| {
+            let range = (index * task, index * task + out.len() / d);
+            let left = Gathered { data: image, rows: &self.corners, range, inner: &self.pixels };
+            self.embed.add_gathered(left, &mut [], out);
         });
     }
 
+    /// How many tokens an answer is read from.
+    fn read(&self, state: &State) -> usize {
+        if self.readout == Readout::Tokens { self.answers.len() } else { state.tokens(self.dim) }
+    }
+
     /// The end of one block and the begin of the next, row by row.
-    fn between(
-        &self,
-        before: Option<&Block>,
-        after: Option<&Block>,
-        (x, qkv, seen, tokens): (&mut [f32], &mut [f32], &[f32], usize),
-        within: Within,
-    ) {
-        let (d, width) = (self.dim, self.dim / self.heads);
-        let inner = before.or(after).map_or(0, |block| block.fc1.outputs);
-        let task = within.rows(x.len() / d, 1);
+    fn between(&self, before: Option<&End>, after: Option<&Begin>, state: &mut State, within: Within) {
+        let (d, width, tokens) = (self.dim, self.dim / self.heads, state.tokens(self.dim));
+        let inner = before.map_or(0, |end| end.fc1.outputs);
+        let rows = if after.is_some() { tokens } else { self.read(state) };
+        let State { x, qkv, seen } = state;
+        let (x, seen) = (&mut x[..rows * d], &**seen);
+        let task = within.rows(rows, 1);
         // what the heads saw lies head by head
         let starts = Offsets::strided(tokens, width);
         let places: Offsets = (0..d).map(|i| i / width * tokens * width + i % width).collect();
@@ -328,21 +473,25 @@ impl Transformer {
         });
     }
 
-    /// Every head: `[N, 3D] -> [A, N, K]`, for the first queries.
-    fn attend(&self, qkv: &[f32], seen: &mut [f32], tokens: usize, queries: usize, within: Within) {
-        let width = self.dim / self.heads;
-        within.each(seen.chunks_mut(tokens * width).enumerate(), |(index, seen)| {
-            let head = Head { tokens, dim: self.dim, heads: self.heads, index };
-            let [across, scores] = head.scratch();
-            with_scratch(across + scores, |scratch| {
-                let (across, scores) = scratch.split_at_mut(across);
-                head.attend(qkv, queries, [across, scores], (seen, width), |_, _| ());
-            });
-        });
+    /// Every head, `[N, 3D] -> [A, N, K]`, for the first queries.
+    fn heads<'a>(&'a self, state: &'a mut State, queries: usize) -> impl Iterator<Item = impl FnOnce() + Send + 'a> {
+        let (tokens, width, qkv) = (state.tokens(self.dim), self.dim / self.heads, &*state.qkv);
+        state.seen.chunks_mut(tokens * width).enumerate().map(move |(index, seen)| {
+            move || {
+                let head = Head { tokens, dim: self.dim, heads: self.heads, index };
+                let [across, scores] = head.scratch();
+                with_scratch(across + scores, |scratch| {
+                    let (across, scores) = scratch.split_at_mut(across);
+                    head.attend(qkv, queries, [across, scores], (seen, width), |_, _| ());
+                });
+            }
+        })
     }
 
-    fn answer(&self, x: &mut [f32], logits: &mut [f32]) {
+    fn answer(&self, state: &mut State, logits: &mut [f32]) {
         let d = self.dim;
+        let read = self.read(state);
+        let x = &mut state.x[..read * d];
         let read = match self.readout {
             Readout::Tokens => x,
             Readout::Mean => {
@@ -380,6 +529,10 @@ mod tests {
     const BLOCKS: usize = 3;
     const CASE: Encoder = Encoder { tokens: 8, dim: D, heads: 3, inner: 40, epsilon: 1e-5 };
 
+    fn pair(pair: &[Vec<f32>]) -> (&[f32], &[f32]) {
+        (&pair[0], &pair[1])
+    }
+
     /// Two tokens before six patches of 4 x 4 in two channels; three classes.
     struct Numbers {
         embed: [Vec<f32>; 2],
@@ -406,22 +559,24 @@ mod tests {
             }
         }
 
-        fn prepared(&self, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
-            fn pair(pair: &[Vec<f32>]) -> (&[f32], &[f32]) {
-                (&pair[0], &pair[1])
+        fn block(&self, index: usize, scaled: bool) -> BlockParameters<'_> {
+            let p = &self.blocks[index];
+            BlockParameters {
+                norm1: pair(p),
+                qkv: pair(&p[2..]),
+                proj: pair(&p[4..]),
+                norm2: pair(&p[6..]),
+                fc1: pair(&p[8..]),
+                fc2: pair(&p[10..]),
+                scales: scaled.then_some([&self.scales[0], &self.scales[1]]),
             }
-            let block = |index: usize| {
-                let p = &self.blocks[index];
-                BlockParameters {
-                    norm1: pair(p),
-                    qkv: pair(&p[2..]),
-                    proj: pair(&p[4..]),
-                    norm2: pair(&p[6..]),
-                    fc1: pair(&p[8..]),
-                    fc2: pair(&p[10..]),
-                    scales: scaled.then_some([&self.scales[0], &self.scales[1]]),
-                }
-            };
+        }
+
+        fn prepared(&self, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
+            self.with_blocks(BLOCKS, readout, scaled, precision)
+        }
+
+        fn with_blocks(&self, blocks: usize, readout: Readout, scaled: bool, precision: Precision) -> Transformer {
             let parameters = Parameters {
                 channels: 2,
                 image: [8, 12],
@@ -431,7 +586,7 @@ mod tests {
                 embed: pair(&self.embed),
                 prefix: self.prefix.clone(),
                 positions: &self.positions,
-                blocks: (0..BLOCKS).map(block).collect(),
+                blocks: (0..blocks).map(|index| self.block(index, scaled)).collect(),
                 readout,
                 norm: pair(&self.norm),
                 answers: self
@@ -505,6 +660,29 @@ mod tests {
                 assert_eq!(prepared.forward(&images), alone);
                 vec![alone]
             });
+        }
+    }
+
+    #[test]
+    fn maps_that_are_packed_when_their_turn_comes_answer_with_the_same_bytes() {
+        let (numbers, image) = (Numbers::new(), noise(2 * 8 * 12, 20));
+        for readout in [Readout::Tokens, Readout::Mean] {
+            for precision in [Precision::Float, Precision::Int8] {
+                let all = numbers.prepared(readout, true, precision).forward(&image);
+                let none = numbers.with_blocks(0, readout, true, precision);
+                let once = |broken: usize| {
+                    let block = |index: usize| {
+                        let Block { begin: Begin { norm1, qkv }, end: End { proj, norm2, fc1, fc2 } } =
+                            Block::new(&numbers.block(index, true), precision);
+                        let later = |map: Packed| -> Later<usize> { Box::new(|| Ok(map)) };
+                        let fc2 = if index == broken { Box::new(move || Err(index)) } else { later(fc2) };
+                        LaterBlock { norm1, qkv: later(qkv), proj: later(proj), norm2, fc1: later(fc1), fc2 }
+                    };
+                    none.once(&image, (0..BLOCKS).map(block).collect())
+                };
+                assert_eq!(once(BLOCKS).unwrap(), all);
+                assert_eq!(once(1).unwrap_err(), 1);
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use burn::backend::{
 };
 use burn::tensor::{DType, Tensor, TensorData};
 use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::Arc;
 
 type Tracked = FloatTensor<Autodiff<Flex>>;
@@ -56,6 +57,24 @@ pub(crate) fn runs_on<const D: usize>(tensor: &Tensor<D>) -> bool {
         }
     }
     tensor.dtype() == DType::F32 && is_flex(&tensor.clone().into_dispatch().kind)
+}
+
+/// The numbers of a tensor for which [`runs_on`] holds, where they are.
+pub(crate) struct Numbers(FlexTensor);
+
+impl Numbers {
+    /// Copies them only when they do not lie in order.
+    pub(crate) fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self(contiguous(untracked(tensor.into_dispatch().kind)))
+    }
+}
+
+impl Deref for Numbers {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        slice(&self.0)
+    }
 }
 
 /// Applies a kernel to tensors for which [`runs_on`] holds.

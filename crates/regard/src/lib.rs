@@ -40,7 +40,7 @@ pub mod weights;
 
 pub use error::Error;
 pub use pass::{Pass, StochasticDepth, Trace};
-pub use prepared::Prepared;
+pub use prepared::{Once, Prepared};
 
 /// README's example runs as a doctest; its links are relative to the repository, so it is not the crate's page.
 #[cfg(doctest)]

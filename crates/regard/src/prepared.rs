@@ -8,17 +8,20 @@ mod san;
 use burn::module::Param;
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_kernels::residual::{self, Folded, Residual};
 use regard_kernels::san::San;
-use regard_kernels::transformer::{BlockParameters, Parameters, Precision, Readout, Transformer};
+use regard_kernels::transformer::{
+    BlockParameters, Later, LaterBlock, Packed, Parameters, Precision, Readout, Transformer,
+};
 
 use crate::batch_norm::{BatchNorm, Running};
 use crate::device;
-use crate::layers::{self, EncoderBlock, LayerNorm, Linear, PatchEmbed};
-use crate::models::Model;
+use crate::fused::Numbers;
+use crate::layers::{self, EncoderBlock, LayerNorm, LayerScale, Linear, PatchEmbed};
 use crate::models::resnet::ResNet;
-use crate::{Error, Pass};
+use crate::models::{Model, ModelConfig};
+use crate::{Error, Pass, weights};
 
 /// A model that only answers.
 pub struct Prepared {
@@ -91,41 +94,112 @@ impl Prepared {
     }
 }
 
+/// A model that answers once: what [`Prepared::forward`] gives, bit for bit. The blocks of a transformer are read, packed
+/// and given up one by one, since memory that is touched for the first time is most of a single prediction.
+pub struct Once {
+    model: Model,
+    /// All but the blocks.
+    shell: Option<Box<Transformer>>,
+}
+
+impl std::fmt::Debug for Once {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Once").field("shell", &self.shell).finish_non_exhaustive()
+    }
+}
+
+impl Once {
+    /// Whether models like this one have blocks that can come one by one; others are read at once, on all threads.
+    #[must_use]
+    pub fn pays(config: &ModelConfig, device: &Device) -> bool {
+        let blocks = matches!(config, ModelConfig::Vit(_) | ModelConfig::Deit(_) | ModelConfig::Deit3(_));
+        blocks && *device == device::cpu()
+    }
+
+    /// Takes a model, some tensors of which may still be in their file.
+    ///
+    /// # Errors
+    /// When one of them cannot be read; the error names it.
+    pub fn new(mut model: Model) -> Result<Self, Error> {
+        let fast = Parts::of(&model).is_some();
+        let later = blocks(&mut model).filter(|_| fast).map(std::mem::take);
+        model = weights::read_rest(model, "")?;
+        let Some(later) = later else { return Ok(Self { model, shell: None }) };
+        if let Some(blocks) = blocks(&mut model) {
+            *blocks = later;
+        }
+        let shell = Parts::of(&model).and_then(|parts| parts.shell(Precision::Float)).map(Box::new);
+        Ok(Self { model, shell })
+    }
+
+    /// `[B, C, H, W] -> [B, classes]`
+    ///
+    /// # Errors
+    /// When a tensor cannot be read; the error names it.
+    pub fn forward(self, images: Tensor<4>) -> Result<Tensor<2>, Error> {
+        let Self { mut model, shell } = self;
+        let [batch, channels, rows, columns] = images.dims();
+        let shell = shell.filter(|shell| batch == 1 && shell.takes(channels, [rows, columns]));
+        let (Some(shell), Some(blocks)) = (shell, blocks(&mut model)) else {
+            return Ok(Prepared::new(weights::read_rest(model, "")?).forward(images));
+        };
+        let blocks = std::mem::take(blocks).into_iter().enumerate().map(later).collect();
+        let (device, data) = (images.device(), images.into_data());
+        let data = data.as_slice().expect("the CPU's images are f32");
+        let logits = shell.once(data, blocks)?;
+        Ok(Tensor::from_data(TensorData::new(logits, [1, shell.classes()]), &device))
+    }
+}
+
+/// The blocks of a transformer.
+fn blocks(model: &mut Model) -> Option<&mut Vec<EncoderBlock>> {
+    match model {
+        Model::Vit(vit) => Some(&mut vit.blocks),
+        Model::Deit(deit) => Some(&mut deit.blocks),
+        Model::Deit3(deit) => Some(&mut deit.blocks),
+        _ => None,
+    }
+}
+
+/// A block whose maps are read and packed when their turn comes.
+fn later((index, block): (usize, EncoderBlock)) -> LaterBlock<Error> {
+    let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
+    let [norm1, norm2] = [norm1, norm2].map(|one| norm(&one).map(|numbers| numbers.to_vec()));
+    let later = |map: Linear, scale: Option<LayerScale>, name: &str| -> Later<Error> {
+        let place = format!("blocks.{index}.{name}");
+        Box::new(move || packed_map(map, scale, &place))
+    };
+    LaterBlock {
+        norm1,
+        qkv: later(attn.qkv, None, "attn.qkv"),
+        proj: later(attn.proj, ls1, "attn.proj"),
+        norm2,
+        fc1: later(mlp.fc1, None, "mlp.fc1"),
+        fc2: later(mlp.fc2, ls2, "mlp.fc2"),
+    }
+}
+
+/// Reads a map if it is still in its file, and packs it.
+fn packed_map(map: Linear, scale: Option<LayerScale>, place: &str) -> Result<Packed, Error> {
+    let map = weights::read_rest(map, place)?;
+    let scale = scale.map(|scale| numbers(&scale.gamma));
+    let pair = linear(&map).expect("`Parts` looked for the bias");
+    Ok(Packed::new(both(&pair), scale.as_deref(), Precision::Float))
+}
+
 /// The fast form of a model, if it has one.
 fn packed(model: &Model, precision: Precision) -> Option<Fast> {
-    let transformer = match model {
-        Model::Resnet(resnet) if precision == Precision::Float => {
-            return residual(resnet).map(Box::new).map(Fast::Residual);
-        }
-        Model::San(model) if precision == Precision::Float => {
-            return san::prepared(model).map(Box::new).map(Fast::San);
-        }
-        Model::Vit(vit) => {
-            let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
-                (Some(norm), None) => (Readout::Tokens, norm),
-                (None, Some(norm)) => (Readout::Mean, norm),
-                _ => return None,
-            };
-            let (tokens, all) = (vit.cls_token.iter().collect::<Vec<_>>(), Positions::All(&vit.pos_embed));
-            Parts { embed: &vit.patch_embed, tokens, positions: all, blocks: &vit.blocks, norm, readout }
-                .transformer(&[&vit.head], precision)
-        }
-        Model::Deit(deit) => {
-            let tokens = std::iter::once(&deit.cls_token).chain(&deit.dist_token).collect();
-            let heads: Vec<&Linear> = std::iter::once(&deit.head).chain(&deit.head_dist).collect();
-            let (positions, readout) = (Positions::All(&deit.pos_embed), Readout::Tokens);
-            Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm: &deit.norm, readout }
-                .transformer(&heads, precision)
-        }
-        Model::Deit3(deit) => {
-            let (tokens, positions) = (vec![&deit.cls_token], Positions::Patches(&deit.pos_embed));
-            let (norm, readout) = (&deit.norm, Readout::Tokens);
-            Parts { embed: &deit.patch_embed, tokens, positions, blocks: &deit.blocks, norm, readout }
-                .transformer(&[&deit.head], precision)
-        }
-        _ => None,
-    };
-    transformer.map(Box::new).map(Fast::Transformer)
+    match (model, precision) {
+        (Model::Resnet(resnet), Precision::Float) => return residual(resnet).map(Box::new).map(Fast::Residual),
+        (Model::San(model), Precision::Float) => return san::prepared(model).map(Box::new).map(Fast::San),
+        _ => {}
+    }
+    let parts = Parts::of(model)?;
+    let mut transformer = parts.shell(precision)?;
+    for block in parts.blocks {
+        transformer.push(&BlockNumbers::of(block)?.parameters(), precision);
+    }
+    Some(Fast::Transformer(Box::new(transformer)))
 }
 
 /// None on other devices.
@@ -151,7 +225,7 @@ fn residual(resnet: &ResNet) -> Option<Residual> {
         stem: folded(&resnet.conv1, &resnet.bn1)?,
         pool: resnet.maxpool.is_some(),
         blocks: resnet.layer_.iter().flatten().map(block).collect::<Option<_>>()?,
-        answer: linear(&resnet.fc)?,
+        answer: linear(&resnet.fc)?.map(|numbers| numbers.to_vec()),
     }))
 }
 
@@ -167,7 +241,7 @@ fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<Folded> {
     let (mean, variance) = (moment(&norm.running_mean), moment(&norm.running_var));
     let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
     let factor = |i: usize| f64::from(gamma[i]) / (f64::from(variance[i]) + norm.epsilon).sqrt();
-    let mut weight = numbers(&convolution.weight);
+    let mut weight = numbers(&convolution.weight).to_vec();
     let depth = weight.len() / gamma.len();
     weight.iter_mut().enumerate().for_each(|(at, weight)| *weight = (f64::from(*weight) * factor(at / depth)) as f32);
     let bias = (0..gamma.len()).map(|i| (f64::from(beta[i]) - f64::from(mean[i]) * factor(i)) as f32).collect();
@@ -189,56 +263,90 @@ struct Parts<'a> {
     blocks: &'a [EncoderBlock],
     norm: &'a LayerNorm,
     readout: Readout,
+    heads: Vec<&'a Linear>,
 }
 
-impl Parts<'_> {
-    /// None on other devices, and for blocks that have no bias or norms of several kinds.
-    fn transformer(&self, heads: &[&Linear], precision: Precision) -> Option<Transformer> {
+impl<'a> Parts<'a> {
+    /// None for other models, and for blocks that have no bias or norms of several kinds.
+    fn of(model: &'a Model) -> Option<Self> {
+        let parts = match model {
+            Model::Vit(vit) => {
+                let (readout, norm) = match (&vit.norm, &vit.fc_norm) {
+                    (Some(norm), None) => (Readout::Tokens, norm),
+                    (None, Some(norm)) => (Readout::Mean, norm),
+                    _ => return None,
+                };
+                let (tokens, positions) = (vit.cls_token.iter().collect(), Positions::All(&vit.pos_embed));
+                let (embed, blocks, heads) = (&vit.patch_embed, &vit.blocks, vec![&vit.head]);
+                Self { embed, tokens, positions, blocks, norm, readout, heads }
+            }
+            Model::Deit(deit) => {
+                let tokens = std::iter::once(&deit.cls_token).chain(&deit.dist_token).collect();
+                let heads = std::iter::once(&deit.head).chain(&deit.head_dist).collect();
+                let (positions, readout) = (Positions::All(&deit.pos_embed), Readout::Tokens);
+                let (embed, blocks, norm) = (&deit.patch_embed, &deit.blocks, &deit.norm);
+                Self { embed, tokens, positions, blocks, norm, readout, heads }
+            }
+            Model::Deit3(deit) => {
+                let (tokens, heads) = (vec![&deit.cls_token], vec![&deit.head]);
+                let (positions, readout) = (Positions::Patches(&deit.pos_embed), Readout::Tokens);
+                let (embed, blocks, norm) = (&deit.patch_embed, &deit.blocks, &deit.norm);
+                Self { embed, tokens, positions, blocks, norm, readout, heads }
+            }
+            _ => return None,
+        };
+        parts.blocks.iter().all(|block| parts.takes(block)).then_some(parts)
+    }
+
+    #[allow(clippy::float_cmp)] // all are the same field of a configuration
+    fn takes(&self, block: &EncoderBlock) -> bool {
+        let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
+        let maps = [&attn.qkv, &attn.proj, &mlp.fc1, &mlp.fc2];
+        [norm1, norm2].iter().all(|norm| norm.epsilon == self.norm.epsilon)
+            && maps.iter().all(|map| map.bias.is_some())
+            && ls1.is_some() == ls2.is_some()
+    }
+
+    /// All but the blocks; none on other devices.
+    fn shell(&self, precision: Precision) -> Option<Transformer> {
         let weight = self.embed.proj.weight.val();
         if weight.device() != device::cpu() {
             return None;
         }
         let [_, channels, patch, _] = weight.dims();
-        let epsilon = self.norm.epsilon;
-        let mut prefix: Vec<f32> = self.tokens.iter().flat_map(|token| numbers(token)).collect();
-        let mut positions = match self.positions {
-            Positions::All(positions) | Positions::Patches(positions) => numbers(positions),
+        let mut prefix: Vec<f32> = self.tokens.iter().flat_map(|token| numbers(token).to_vec()).collect();
+        let (table, first) = match self.positions {
+            Positions::All(positions) => (numbers(positions), prefix.len()),
+            Positions::Patches(positions) => (numbers(positions), 0),
         };
-        if matches!(self.positions, Positions::All(_)) {
-            let patches = positions.split_off(prefix.len());
-            prefix.iter_mut().zip(positions).for_each(|(token, position)| *token += position);
-            positions = patches;
-        }
+        let (first, positions) = table.split_at(first);
+        prefix.iter_mut().zip(first).for_each(|(token, position)| *token += position);
         let embed = [numbers(&self.embed.proj.weight), numbers(self.embed.proj.bias.as_ref()?)];
-        let norm = norm(self.norm, epsilon)?;
-        let answers: Vec<Pair> = heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
+        let norm = norm(self.norm);
+        let answers: Vec<Pair> = self.heads.iter().map(|head| linear(head)).collect::<Option<_>>()?;
         let parameters = Parameters {
             channels,
             image: self.embed.image(),
             patch,
             heads: self.blocks.first().map_or(1, |block| block.attn.heads()),
-            epsilon: epsilon as f32,
+            epsilon: self.norm.epsilon as f32,
             embed: both(&embed),
             prefix,
-            positions: &positions,
+            positions,
             blocks: Vec::new(),
             readout: self.readout,
             norm: both(&norm),
             answers: answers.iter().map(both).collect(),
         };
-        let mut transformer = Transformer::new(&parameters, precision);
-        // one by one: pages that are touched for the first time are a large part of a first prediction
-        for block in self.blocks {
-            transformer.push(&BlockNumbers::of(block, epsilon)?.parameters(), precision);
-        }
-        Some(transformer)
+        Some(Transformer::new(&parameters, precision))
     }
 }
 
 /// A weight and a bias.
-type Pair = [Vec<f32>; 2];
+type Pair = [Numbers; 2];
 
-/// The parameters of a block as plain numbers.
+/// The parameters of a block as plain numbers, which stay where they are: a copy would touch all of a model's memory once
+/// more, which is a large part of a first prediction.
 struct BlockNumbers {
     norms: [Pair; 2],
     /// qkv, proj, fc1, fc2
@@ -247,7 +355,7 @@ struct BlockNumbers {
 }
 
 impl BlockNumbers {
-    fn of(block: &EncoderBlock, epsilon: f64) -> Option<Self> {
+    fn of(block: &EncoderBlock) -> Option<Self> {
         let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
         let scales = match (ls1, ls2) {
             (Some(first), Some(second)) => Some([numbers(&first.gamma), numbers(&second.gamma)]),
@@ -255,13 +363,13 @@ impl BlockNumbers {
             _ => return None,
         };
         let maps = [linear(&attn.qkv)?, linear(&attn.proj)?, linear(&mlp.fc1)?, linear(&mlp.fc2)?];
-        Some(Self { norms: [norm(norm1, epsilon)?, norm(norm2, epsilon)?], maps, scales })
+        Some(Self { norms: [norm(norm1), norm(norm2)], maps, scales })
     }
 
     fn parameters(&self) -> BlockParameters<'_> {
         let [qkv, proj, fc1, fc2] = self.maps.each_ref().map(both);
         let [norm1, norm2] = self.norms.each_ref().map(both);
-        let scales = self.scales.as_ref().map(|scales| scales.each_ref().map(Vec::as_slice));
+        let scales = self.scales.as_ref().map(|scales| scales.each_ref().map(|scale| &**scale));
         BlockParameters { norm1, qkv, proj, norm2, fc1, fc2, scales }
     }
 }
@@ -274,20 +382,18 @@ fn linear(map: &Linear) -> Option<Pair> {
     Some([numbers(&map.weight), numbers(map.bias.as_ref()?)])
 }
 
-/// None when it has another epsilon than the rest.
-#[allow(clippy::float_cmp)] // both are the same field of a configuration
-fn norm(norm: &LayerNorm, epsilon: f64) -> Option<Pair> {
-    (norm.epsilon == epsilon).then(|| [numbers(&norm.weight), numbers(&norm.bias)])
+fn norm(norm: &LayerNorm) -> Pair {
+    [numbers(&norm.weight), numbers(&norm.bias)]
 }
 
-fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> Vec<f32> {
-    parameter.val().into_data().try_to_vec().expect("parameters are f32")
+fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> Numbers {
+    Numbers::of(parameter.val())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::{ModelConfig, preset};
+    use crate::models::preset;
     use crate::testing::{assert_close, random, stirred};
     use crate::weights::{self, Export, LoadOptions, Upstream};
     use serde_json::json;
@@ -324,6 +430,34 @@ mod tests {
             let images = random([3, 3, 32, 48], 1);
             let expected = model.forward(images.clone(), &mut Pass::recording());
             assert_close(&prepared.forward(images), &expected, 1e-4);
+        }
+    }
+
+    #[test]
+    fn a_model_that_answers_once_reads_its_file_and_gives_the_same_bits() {
+        device::cpu().seed(1);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.safetensors");
+        let load = |config: &ModelConfig, lazily| {
+            let grid = config.grid();
+            let options = LoadOptions { grid, grid_from: grid, lazily, ..LoadOptions::default() };
+            weights::load(config.init(&device::cpu()).unwrap(), &file, &options).unwrap().model
+        };
+        let wide = |name| small(name).with("mlp_dim", json!(400)).unwrap();
+        for config in [wide("vit-tiny-patch16-224"), wide("deit-tiny-distilled"), wide("deit3-small")] {
+            let model = stirred(config.init(&device::cpu()).unwrap());
+            weights::write_tensors(&file, &weights::tensors(&model)).unwrap();
+            for images in [random([1, 3, 32, 48], 1), random([2, 3, 32, 48], 1)] {
+                let once = Once::new(load(&config, true)).unwrap();
+                assert!(once.shell.is_some(), "{config:?}");
+                let logits = once.forward(images.clone()).unwrap();
+                let expected = Prepared::new(load(&config, false)).forward(images);
+                assert_eq!(logits.into_data(), expected.into_data(), "{config:?}");
+            }
+            let once = Once::new(load(&config, true)).unwrap();
+            std::fs::write(&file, "gone").unwrap();
+            let error = once.forward(random([1, 3, 32, 48], 1)).unwrap_err().to_string();
+            assert!(error.contains("blocks.0.mlp.fc1.weight"), "{error}");
         }
     }
 

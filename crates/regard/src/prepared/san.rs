@@ -4,9 +4,10 @@ use regard_kernels::san::{Block, Line, Map, Operator, San, Stage};
 use regard_kernels::window::Window;
 
 use super::{linear, numbers};
-use crate::attention::{Gamma, PatchRelation};
+use crate::attention::PatchRelation;
 use crate::batch_norm::BatchNorm;
 use crate::device;
+use crate::fused::Numbers;
 use crate::layers::{Pointwise, SanUnit};
 use crate::models::san as model;
 
@@ -17,8 +18,8 @@ pub(super) fn prepared(san: &model::San) -> Option<San> {
         return None;
     }
     let stages = san.stages.iter().map(stage).collect::<Option<Vec<_>>>()?;
-    let [weights, bias] = linear(&san.fc)?;
-    let answer = Map { weight: weights, bias };
+    let [weight_out, bias] = linear(&san.fc)?.map(|numbers| numbers.to_vec());
+    let answer = Map { weight: weight_out, bias };
     Some(San::new(weight.dims()[1], folded(&san.conv_in, &san.bn_in), stages, answer))
 }
 
@@ -55,14 +56,15 @@ fn block(block: &model::Block) -> Option<Block> {
         SanUnit::Pairwise(unit) => {
             let case = unit.options.kernel(1, [phi.len(), beta.len()], [1, 1], gamma);
             let moments = [gamma.norm1.moments(), gamma.norm2.moments()];
-            (phi, Operator::Pairwise { case, place: unit.place.as_ref().map(map), gamma: flat(gamma), moments })
+            let gamma = Numbers::of(gamma.flat()).to_vec();
+            (phi, Operator::Pairwise { case, place: unit.place.as_ref().map(map), gamma, moments })
         }
         SanUnit::Patchwise(unit) => {
             let beside = own || unit.options.relation != PatchRelation::Concatenation;
             let relate = unit.options.kernel(1, psi.len(), beside, [1, 1], gamma);
-            let first = gamma.flat_first().into_data().try_to_vec().expect("parameters are f32");
+            let first = Numbers::of(gamma.flat_first()).to_vec();
             let (moments, norm) = (gamma.norm1.moments(), line(&gamma.norm2));
-            let second = Map { weight: numbers(&gamma.linear2), bias: numbers(&gamma.bias2) };
+            let second = Map { weight: numbers(&gamma.linear2).to_vec(), bias: numbers(&gamma.bias2).to_vec() };
             (if beside { phi } else { 0..0 }, Operator::Patchwise { relate, first, moments, norm, second })
         }
     };
@@ -70,12 +72,9 @@ fn block(block: &model::Block) -> Option<Block> {
     Some(Block { norm1, features, phi, psi, beta, operator, norm2, back })
 }
 
-fn flat(gamma: &Gamma) -> Vec<f32> {
-    gamma.flat().into_data().try_to_vec().expect("parameters are f32")
-}
-
 fn map(convolution: &Pointwise) -> Map {
-    Map { weight: numbers(&convolution.weight), bias: convolution.bias.as_ref().map_or_else(Vec::new, numbers) }
+    let bias = convolution.bias.as_ref().map_or_else(Vec::new, |bias| numbers(bias).to_vec());
+    Map { weight: numbers(&convolution.weight).to_vec(), bias }
 }
 
 /// A norm by its running moments.

@@ -5,7 +5,7 @@
 //! A file is data and never code: pickles are parsed by `pytorch-reader`, which knows what a tensor looks like and runs
 //! nothing. What a file claims about its sizes is held against how long the file is before memory is taken.
 
-use burn::tensor::TensorData;
+use burn::tensor::{Bytes, TensorData};
 use half::{bf16, f16};
 use pytorch_reader::{DType, PytorchError, PytorchReader};
 use rayon::prelude::*;
@@ -41,11 +41,23 @@ const WRAPPERS: [&str; 4] = ["model", "state_dict", "model_state", "model_state_
 /// # Errors
 /// When the file cannot be read, is of no known kind or is broken; the error names the file and the reason.
 pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+    read_as(path, Numbers::InMemory)
+}
+
+/// Where the numbers of large tensors are after reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    InMemory,
+    /// In the file, until somebody looks at them: those that need no conversion.
+    InFile,
+}
+
+pub(super) fn read_as(path: &Path, numbers: Numbers) -> Result<Checkpoint, Error> {
     let broken = |reason: String| Error::file(path, reason);
     let start = first_bytes(path).map_err(|error| broken(error.to_string()))?;
     let (format, tensors) = match () {
         () if start.is_empty() => return Err(broken("the file is empty".into())),
-        () if is_safetensors(&start) => (Format::Safetensors, read_safetensors(path)),
+        () if is_safetensors(&start) => (Format::Safetensors, read_safetensors(path, numbers)),
         () if start.starts_with(b"PK") && npz::is_npz(path) => (Format::NumPy, npz::read(path)),
         () if start.starts_with(b"version https://git-lfs") => {
             return Err(broken("a Git LFS pointer, not the file itself; `git lfs pull` fetches it".into()));
@@ -73,8 +85,11 @@ fn is_safetensors(start: &[u8]) -> bool {
     length.is_some_and(|length| length < 100_000_000) && start.get(8) == Some(&b'{')
 }
 
+/// Bytes of a tensor that is worth opening its file for once more.
+const LARGE: usize = 1 << 16;
+
 /// Tensor by tensor, on all threads: the file is never in memory as a whole.
-fn read_safetensors(path: &Path) -> Result<Tensors, String> {
+fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Tensors, String> {
     let (header, begin) = safetensors_header(path)?;
     let mut floats = Vec::new();
     for (name, info) in header.tensors() {
@@ -88,6 +103,11 @@ fn read_safetensors(path: &Path) -> Result<Tensors, String> {
     }
     let read = |(file, bytes): &mut (Option<File>, Vec<u8>), (name, kind, info): (String, Float, &TensorInfo)| {
         let (start, end) = info.data_offsets;
+        let as_it_is = kind == Float::F32 && cfg!(target_endian = "little");
+        if numbers == Numbers::InFile && as_it_is && end - start >= LARGE {
+            let bytes = Bytes::from_file(path, (end - start) as u64, begin + start as u64);
+            return Ok((name, TensorData::from_bytes(bytes, info.shape.clone(), burn::tensor::DType::F32)));
+        }
         let mut read = || -> std::io::Result<()> {
             let file = if let Some(file) = file { file } else { file.insert(File::open(path)?) };
             file.seek(SeekFrom::Start(begin + start as u64))?;

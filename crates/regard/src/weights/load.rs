@@ -5,8 +5,9 @@ use burn::tensor::{Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::files::{Numbers, read_as};
 use super::names::{put, some_tensors};
-use super::{Checkpoint, Tensors, Upstream, read, recognise, shapes, translate};
+use super::{Checkpoint, Tensors, Upstream, recognise, shapes, translate};
 use crate::attention::position::resample;
 use crate::{Error, device};
 
@@ -21,6 +22,9 @@ pub struct LoadOptions {
     pub grid: Option<[usize; 2]>,
     /// Rows and columns of patches that the checkpoint was made for; a square when none.
     pub grid_from: Option<[usize; 2]>,
+    /// Leave large tensors in their file until somebody looks at them: for [`Once`](crate::Once), which looks once and
+    /// soon. The file must stay as it is until then; elsewhere a tensor that cannot be read any more is a panic.
+    pub lazily: bool,
 }
 
 /// A model with its weights, and what was done to them.
@@ -39,7 +43,8 @@ pub struct Loaded<M> {
 /// # Errors
 /// When the file cannot be read, or a tensor is missing, left over or of another shape; all are listed.
 pub fn load<M: Module>(model: M, path: &Path, options: &LoadOptions) -> Result<Loaded<M>, Error> {
-    fit(model, read(path)?, options)
+    let numbers = if options.lazily { Numbers::InFile } else { Numbers::InMemory };
+    fit(model, read_as(path, numbers)?, options)
 }
 
 /// Puts a checkpoint into a model.

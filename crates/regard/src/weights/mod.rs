@@ -29,5 +29,6 @@ pub use files::{Checkpoint, Format, read};
 pub(crate) use load::is_head;
 pub use load::{LoadOptions, Loaded, fit, load};
 pub(crate) use names::Path;
+pub(crate) use names::read_rest;
 pub use names::{Tensors, fill, shapes, tensors};
 pub use upstream::{Upstream, recognise, translate};

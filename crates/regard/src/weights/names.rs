@@ -8,7 +8,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 use std::collections::BTreeMap;
 
-use crate::Error;
+use crate::{Error, device};
 
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, TensorData>;
@@ -53,6 +53,19 @@ pub(crate) fn put<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
         problems.push(format!("unexpected `{name}` {:?}", tensor.shape().to_vec()));
     }
     if problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems }) }
+}
+
+/// Reads what loading left in its file; `place` is the module's own path.
+///
+/// # Errors
+/// When a tensor cannot be read; the error names it.
+pub(crate) fn read_rest<M: Module>(module: M, place: &str) -> Result<M, Error> {
+    let mut rest = Rest::default();
+    if !place.is_empty() {
+        rest.path.enter(place, "");
+    }
+    let module = module.map(&mut rest);
+    if rest.problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems: rest.problems }) }
 }
 
 /// Where a visitor is in a module.
@@ -152,6 +165,35 @@ impl ModuleMapper for Writer {
         let value = Tensor::<D>::from_data(TensorData::from_bytes(bytes, wanted, dtype), &device);
         // running statistics refuse the gradient again by themselves
         Param::initialized(param.id, if device.is_autodiff() { value.require_grad() } else { value })
+    }
+}
+
+#[derive(Default)]
+struct Rest {
+    path: Path,
+    problems: Vec<String>,
+}
+
+impl ModuleMapper for Rest {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.leave();
+    }
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, mapper) = param.consume();
+        let device = tensor.device();
+        if device != device::cpu() {
+            return Param::from_mapped_value(id, tensor, mapper);
+        }
+        // nobody else has the tensor, so that nothing is copied here
+        let data = tensor.into_data();
+        #[allow(clippy::default_trait_access)] // Burn has no name for what tells how to read
+        if let Err(error) = data.bytes().read(Default::default()) {
+            self.problems.push(format!("`{}`: {error}", self.path.name()));
+        }
+        Param::from_mapped_value(id, Tensor::from_data(data, &device), mapper)
     }
 }
 
