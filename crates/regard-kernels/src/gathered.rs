@@ -245,53 +245,84 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
         for panel in 0..b.columns.div_ceil(width) {
             let first = panel * width;
             let count = width.min(b.columns - first);
-            let begin = match start {
-                Start::Zero | Start::Rows(_) | Start::OutRows(_) | Start::Out([]) => [V::zero(); 2],
-                Start::Columns(bias) | Start::Out(bias) => {
-                    let bias = &bias[..b.columns];
-                    [V::get(bias, first), if count > V::LANES { V::get(bias, first + V::LANES) } else { V::zero() }]
-                }
+            let bias: &[f32] = match start {
+                Start::Columns(bias) | Start::Out(bias) if !bias.is_empty() => &bias[first..b.columns],
+                _ => &[],
             };
             for i in block.clone().step_by(R) {
                 let valid = R.min(rows.len() - i);
-                let mut sums = [begin; R];
-                if let Start::Rows(bias) | Start::OutRows(bias) = start {
-                    for (sums, bias) in sums.iter_mut().zip(&bias[left.range.0 + i..][..valid]) {
-                        *sums = [V::splat(*bias); 2];
-                    }
+                let mut starts = [left.data.as_ptr(); R];
+                for (r, start) in starts.iter_mut().enumerate() {
+                    // rows beyond the last one repeat it and are not written
+                    let row = rows[(i + r).min(rows.len() - 1)] as usize;
+                    // SAFETY: the largest offset was checked above
+                    *start = unsafe { left.data.as_ptr().add(row) };
                 }
+                let mut down = [0.0; R];
+                if let Start::Rows(bias) | Start::OutRows(bias) = start {
+                    down[..valid].copy_from_slice(&bias[left.range.0 + i..][..valid]);
+                }
+                let add = matches!(start, Start::Out(_) | Start::OutRows(_));
+                let out = (&mut out[i * stride + first..][..(valid - 1) * stride + count], stride);
                 // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`
-                let sums: [[V; 2]; R] = unsafe {
-                    let mut starts = [left.data.as_ptr(); R];
-                    for (r, start) in starts.iter_mut().enumerate() {
-                        // rows beyond the last one repeat it and are not written
-                        *start = left.data.as_ptr().add(rows[(i + r).min(rows.len() - 1)] as usize);
-                    }
+                unsafe {
                     let packed = b.data.as_ptr().add(panel * b.inner * width);
                     if count > V::LANES {
-                        summed(starts, inner, packed, sums)
+                        tile::<V, R, 2>((starts, inner, packed), (bias, down), (valid, count, add), out);
                     } else {
                         // the last columns fill one vector at most
-                        let mut first = [[V::zero(); 1]; R];
-                        for (first, both) in first.iter_mut().zip(&sums) {
-                            first[0] = both[0];
-                        }
-                        let mut both = [[V::zero(); 2]; R];
-                        for (both, first) in both.iter_mut().zip(summed(starts, inner, packed, first)) {
-                            both[0] = first[0];
-                        }
-                        both
-                    }
-                };
-                for (r, sums) in sums.iter().enumerate().take(valid) {
-                    let out = &mut out[(i + r) * stride + first..][..count];
-                    let add = matches!(start, Start::Out(_) | Start::OutRows(_));
-                    (if add { sums[0].add(V::get(out, 0)) } else { sums[0] }).put(out, 0);
-                    if count > V::LANES {
-                        (if add { sums[1].add(V::get(out, V::LANES)) } else { sums[1] }).put(out, V::LANES);
+                        tile::<V, R, 1>((starts, inner, packed), (bias, down), (valid, count, add), out);
                     }
                 }
             }
+        }
+    }
+}
+
+/// Some rows of the output by the columns of a panel: what it begins with, sums and where they go.
+///
+/// # Safety
+/// That of [`summed`].
+#[inline(always)]
+unsafe fn tile<V: Vector, const R: usize, const C: usize>(
+    (starts, inner, packed): ([*const f32; R], &[u32], *const f32),
+    (bias, down): (&[f32], [f32; R]),
+    (valid, count, add): (usize, usize, bool),
+    (out, stride): (&mut [f32], usize),
+) {
+    let mut begin = [[V::zero(); C]; R];
+    if bias.is_empty() {
+        for (begin, down) in begin.iter_mut().zip(down) {
+            *begin = [V::splat(down); C];
+        }
+    } else {
+        let mut columns = [V::zero(); C];
+        for (c, columns) in columns.iter_mut().enumerate() {
+            *columns = V::get(bias, c * V::LANES);
+        }
+        begin = [columns; R];
+    }
+    // SAFETY: by contract
+    let sums = unsafe { summed(starts, inner, packed, begin) };
+    if valid == R && count == C * V::LANES {
+        assert!(out.len() >= (R - 1) * stride + C * V::LANES);
+        // by constants alone, so that sums go from registers to where they belong
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (c, sum) in sums.into_iter().enumerate() {
+                // SAFETY: the assertion covers the last element
+                unsafe {
+                    let to = out.as_mut_ptr().add(r * stride + c * V::LANES);
+                    (if add { sum.add(V::load(to)) } else { sum }).store(to);
+                }
+            }
+        }
+        return;
+    }
+    for (r, sums) in sums.iter().enumerate().take(valid) {
+        let out = &mut out[r * stride..][..count];
+        for (c, sum) in sums.iter().enumerate() {
+            let at = c * V::LANES;
+            (if add { sum.add(V::get(out, at)) } else { *sum }).put(out, at);
         }
     }
 }
