@@ -114,6 +114,7 @@ impl Pairwise {
     #[must_use]
     pub fn moments(&self, inputs: Inputs) -> [Moments; 2] {
         self.check(inputs);
+        let inputs = without_values(inputs);
         let Some(beside) = self.side_by_side() else { return self.both_moments(inputs) };
         let images = self.interleaved(inputs);
         beside.both_moments(images.refer(inputs))
@@ -267,6 +268,11 @@ impl Pairwise {
     }
 }
 
+/// For sweeps that look at relations alone: beta is most of what would be padded for them.
+fn without_values([phi, psi, _, position, gamma]: Inputs) -> Inputs {
+    [phi, psi, &[], position, gamma]
+}
+
 /// phi, psi, beta and position of images that lie side by side.
 struct Interleaved([Vec<f32>; 4]);
 
@@ -387,7 +393,11 @@ impl<'a> Image<'a> {
             phi: part(inputs[0], case.features),
             position: inputs[3],
             psi: window.pad(part(inputs[1], case.features), Border::Reflect),
-            beta: window.pad(part(inputs[2], case.values), Border::Reflect),
+            beta: if inputs[2].is_empty() {
+                Vec::new()
+            } else {
+                window.pad(part(inputs[2], case.values), Border::Reflect)
+            },
             places: window.pad(inputs[3], Border::Reflect),
         }
     }

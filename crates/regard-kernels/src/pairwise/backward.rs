@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
-use super::{At, Gamma, Image, Inputs, Pairwise, Part, Position, Relation, Scratch};
+use super::{At, Gamma, Image, Inputs, Pairwise, Part, Position, Relation, Scratch, without_values};
 use crate::elementwise::{add_all, joined};
 use crate::gamma::{Moments, NormGrads, Statistics, add_row_sums, valid};
 use crate::product::{Matrix, Size, add_row_products, multiply};
@@ -86,13 +86,14 @@ impl Pairwise {
         second: Option<&NormGrads>,
     ) -> Grads {
         let window = &self.window;
+        let inputs = if wanted.mend.is_some() { without_values(inputs) } else { inputs };
         let images: Vec<(ImageGrads, Sums)> = (0..self.batch)
             .into_par_iter()
             .map(|index| {
                 let image = Image::new(self, index, inputs);
                 let grad = &grad[index * self.values * window.pixels()..][..self.values * window.pixels()];
                 let bands = window.bands(|rows| {
-                    let mut band = Band::new(self, rows.clone());
+                    let mut band = Band::new(self, rows.clone(), wanted);
                     Scratch::with(self, |scratch| {
                         for row in rows {
                             for (column, count) in window.tiles() {
@@ -106,7 +107,7 @@ impl Pairwise {
                     });
                     band
                 });
-                Self::join(self, bands.into_iter().map(|(_, band)| band))
+                self.join(bands.into_iter().map(|(_, band)| band), wanted)
             })
             .collect();
         let mut sums = Sums::new(self);
@@ -115,13 +116,13 @@ impl Pairwise {
     }
 
     /// Joins the bands of one image in their order.
-    fn join(&self, bands: impl Iterator<Item = Band>) -> (ImageGrads, Sums) {
+    fn join(&self, bands: impl Iterator<Item = Band>, wanted: Wanted) -> (ImageGrads, Sums) {
         let window = &self.window;
         let mut sums = Sums::new(self);
-        let mut phi = vec![0.0; self.features * window.pixels()];
-        let mut centre = vec![0.0; self.places() * window.pixels()];
-        let mut padded =
-            [self.features, self.values, self.places()].map(|n| vec![0.0; n * window.plane(window.height)]);
+        let [features, values, places] = wanted.planes(self);
+        let mut phi = vec![0.0; features * window.pixels()];
+        let mut centre = vec![0.0; places * window.pixels()];
+        let mut padded = [features, values, places].map(|n| vec![0.0; n * window.plane(window.height)]);
         for band in bands {
             sums.add(&band.sums);
             window.put_band(&mut phi, &band.rows, &band.phi);
@@ -145,6 +146,14 @@ struct Wanted<'a> {
     first: bool,
     /// Nothing but what these means of the first norm take off the gradients of the inputs.
     mend: Option<&'a NormGrads>,
+}
+
+impl Wanted<'_> {
+    /// Planes of features, values and coordinates that have gradients; others are left empty.
+    fn planes(&self, case: &Pairwise) -> [usize; 3] {
+        let inputs = usize::from(self.first || self.mend.is_some());
+        [inputs * case.features, usize::from(self.second) * case.values, inputs * case.places()]
+    }
 }
 
 struct Grads {
@@ -203,14 +212,15 @@ struct Band {
 }
 
 impl Band {
-    fn new(case: &Pairwise, rows: Range<usize>) -> Self {
+    fn new(case: &Pairwise, rows: Range<usize>, wanted: Wanted) -> Self {
         let (own, padded) = (rows.len() * case.window.width, case.window.plane(rows.len()));
+        let [features, values, places] = wanted.planes(case);
         Self {
-            phi: vec![0.0; case.features * own],
-            centre: vec![0.0; case.places() * own],
-            psi: vec![0.0; case.features * padded],
-            beta: vec![0.0; case.values * padded],
-            position: vec![0.0; case.places() * padded],
+            phi: vec![0.0; features * own],
+            centre: vec![0.0; places * own],
+            psi: vec![0.0; features * padded],
+            beta: vec![0.0; values * padded],
+            position: vec![0.0; places * padded],
             sums: Sums::new(case),
             rows,
         }
