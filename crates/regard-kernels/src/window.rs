@@ -114,12 +114,22 @@ impl Window {
         let channels = x.len() / self.pixels();
         let (stride, before, step) = (self.stride(), self.before(), self.step);
         let (columns, plane, group) = (self.width / step, self.plane(self.height), self.planes_per_task());
-        filled(channels * plane, group * plane, |index, padded| {
+        // what is neither the image nor its mirror
+        let [left, right] = match border {
+            Border::Zero => [before * step, before * step + self.width],
+            Border::Reflect => [0, self.width + (self.size - 1) * step],
+        };
+        written(channels * plane, group * plane, |index, padded| {
             let x = piece(x, index, group * self.pixels());
             for (plane, x) in padded.chunks_exact_mut(plane).zip(x.chunks_exact(self.pixels())) {
                 for (row, padded) in plane.chunks_exact_mut(stride).enumerate() {
-                    let Some(row) = source(row, before, self.height, border) else { continue };
+                    let Some(row) = source(row, before, self.height, border) else {
+                        padded.fill(0.0);
+                        continue;
+                    };
                     let x = &x[row * self.width..][..self.width];
+                    padded[..left].fill(0.0);
+                    padded[right..].fill(0.0);
                     padded[before * step..][..self.width].copy_from_slice(x);
                     if border == Border::Reflect {
                         for column in self.beyond() {

@@ -179,7 +179,7 @@ impl PatchRelate {
                 )
             })
             .collect();
-        let (mut whole, mut maps) = (RelateGrads::new(self, 0, 0), [const { Vec::new() }; 2]);
+        let (mut whole, mut maps) = (RelateGrads::new(self, [0, 0]), [const { Vec::new() }; 2]);
         for image in images {
             whole.add_parameters(&image);
             maps.iter_mut().zip([image.phi, image.psi]).for_each(|(all, image)| all.push(image));
@@ -199,8 +199,10 @@ impl PatchRelate {
         let window = &self.window;
         let (norm, linear) = self.gamma(gamma, moments);
         let (d, hidden) = (self.delta(), self.hidden);
+        // a sweep for the parameters alone leaves the inputs' gradients empty
+        let planes = |rows: usize| if sweep.inputs { [self.phi_plane(rows), window.plane(rows)] } else { [0, 0] };
         let bands = window.bands(|rows| {
-            let mut band = RelateGrads::new(self, self.phi_plane(rows.len()), window.plane(rows.len()));
+            let mut band = RelateGrads::new(self, planes(rows.len()));
             let mut scratch = RelateScratch::new(self);
             let (mut out_grad, mut delta_grad) = (vec![0.0; hidden * TILE], vec![0.0; d * TILE]);
             let mut across = vec![0.0; TILE * d];
@@ -228,7 +230,7 @@ impl PatchRelate {
             }
             band
         });
-        let mut whole = RelateGrads::new(self, self.phi_plane(window.height), window.plane(window.height));
+        let mut whole = RelateGrads::new(self, planes(window.height));
         for (rows, band) in bands {
             whole.add_parameters(&band);
             window.add_band(&mut whole.psi, &rows, &band.psi);
@@ -286,7 +288,7 @@ struct RelateGrads {
 }
 
 impl RelateGrads {
-    fn new(case: &PatchRelate, phi_plane: usize, psi_plane: usize) -> Self {
+    fn new(case: &PatchRelate, [phi_plane, psi_plane]: [usize; 2]) -> Self {
         Self {
             phi: vec![0.0; case.centre() * phi_plane],
             psi: vec![0.0; case.features * psi_plane],
