@@ -8,7 +8,7 @@
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, rows_together};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
-use crate::within::{Within, answered, give_back, spare};
+use crate::within::{Alone, Within, answered, give_back, spare};
 
 /// Channels of a chunk.
 const CHUNK: usize = 64;
@@ -113,7 +113,7 @@ impl Residual {
     pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
         let image = self.channels * sides[0] * sides[1];
         assert!(image > 0 && images.len().is_multiple_of(image), "residual: images of another size");
-        answered(images, image, self.classes(), TOGETHER, |images, logits, within| {
+        answered(images, image, self.classes(), TOGETHER, Alone::Team, |images, logits, within| {
             self.pictures(images, sides, logits, within);
         })
     }

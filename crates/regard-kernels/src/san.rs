@@ -13,7 +13,7 @@ use crate::patchwise::{PatchAggregate, PatchRelate};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
 use crate::window::Window;
-use crate::within::{Within, answered, give_back, spare, with_scratch};
+use crate::within::{Alone, Within, answered, give_back, spare, with_scratch};
 
 /// Pixels that are packed at a time: they stay in the second cache.
 const PACKED: usize = 256;
@@ -99,10 +99,10 @@ impl San {
     /// `stem` has its norm folded in; `answer` is a linear map with a bias.
     ///
     /// # Panics
-    /// When lengths do not fit together.
+    /// When lengths do not fit together, or there is no stage.
     #[must_use]
     pub fn new(channels: usize, stem: Map, stages: Vec<Stage>, answer: Map) -> Self {
-        let width = stages.last().map_or(stem.bias.len(), |stage| stage.norm.scale.len());
+        let width = stages.last().expect("a network has at least one stage").norm.scale.len();
         assert_eq!(answer.weight.len(), answer.bias.len() * width, "san: length of the answer's weight");
         let packed = Panels::new(Matrix::transposed(&answer.weight, width), width, answer.bias.len());
         Self { channels, stem, stages, answer: packed, bias: answer.bias }
@@ -131,7 +131,9 @@ impl San {
     pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
         let image = self.channels * sides[0] * sides[1];
         assert!(self.takes(self.channels, sides) && images.len().is_multiple_of(image), "san: images of another size");
-        answered(images, image, self.classes(), 1, |image, logits, within| self.picture(image, sides, logits, within))
+        answered(images, image, self.classes(), 1, Alone::Pool, |image, logits, within| {
+            self.picture(image, sides, logits, within);
+        })
     }
 
     fn picture(&self, image: &[f32], mut sides: [usize; 2], logits: &mut [f32], within: Within) {
@@ -142,21 +144,19 @@ impl San {
             let width = stage.norm.scale.len();
             let mut map = spare(width * pixels);
             stage.enter.apply(&pooled, pixels, None, Sum::New, &mut map[..width * pixels], within);
-            give_back(pooled);
+            give_back(std::mem::take(&mut pooled));
             for block in &stage.blocks {
                 block.apply(&mut map[..width * pixels], sides, within);
             }
-            let map_now = &map[..width * pixels];
-            if index + 1 == self.stages.len() {
-                let means = stage.norm.means(map_now, pixels);
+            let seen = &map[..width * pixels];
+            if index + 1 < self.stages.len() {
+                pooled = stage.norm.pooled(seen, sides, within);
+            } else {
+                let means = stage.norm.means(seen, pixels);
                 multiply_rows(&means, width, &self.answer, Start::Columns(&self.bias), logits);
-                give_back(map);
-                return;
             }
-            pooled = stage.norm.pooled(map_now, sides, within);
             give_back(map);
         }
-        unreachable!("a network has at least one stage");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::heads::Head;
 use crate::integer::{self, Rounded};
 use crate::product::Matrix;
 use crate::team::Team;
-use crate::within::{Within, answered, with_scratch};
+use crate::within::{Alone, Within, answered, with_scratch};
 use crate::{gelu, layer_norm};
 
 /// Parameters of a linear map: weight `[out, in]` and bias `[out]`.
@@ -354,7 +354,7 @@ impl Transformer {
     #[must_use]
     pub fn forward(&self, images: &[f32]) -> Vec<f32> {
         assert!(images.len().is_multiple_of(self.image_len()), "transformer: images of another size");
-        answered(images, self.image_len(), self.classes(), 1, |image, logits, within| {
+        answered(images, self.image_len(), self.classes(), 1, Alone::Team, |image, logits, within| {
             self.picture(image, logits, within);
         })
     }

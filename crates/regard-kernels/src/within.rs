@@ -11,6 +11,15 @@ use crate::team::Team;
 pub(crate) enum Within<'a> {
     OneThread,
     Threads(&'a Team),
+    /// Those of the pool, for steps that ask it for threads themselves: a team would keep all of them.
+    Pool,
+}
+
+/// Who works on a picture when there are fewer of them than threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alone {
+    Team,
+    Pool,
 }
 
 impl Within<'_> {
@@ -19,7 +28,7 @@ impl Within<'_> {
         match self {
             Self::OneThread => rows.max(1),
             // whole registers of rows, so that no share has an odd rest
-            Self::Threads(_) => {
+            Self::Threads(_) | Self::Pool => {
                 rows.div_ceil(shares * rayon::current_num_threads()).next_multiple_of(rows_in_registers())
             }
         }
@@ -30,6 +39,7 @@ impl Within<'_> {
         match self {
             Self::OneThread => tasks.for_each(run),
             Self::Threads(team) => team.each(tasks, run),
+            Self::Pool => tasks.collect::<Vec<_>>().into_par_iter().for_each(run),
         }
     }
 }
@@ -40,13 +50,19 @@ pub(crate) fn answered(
     image: usize,
     answer: usize,
     together: usize,
+    alone: Alone,
     run: impl Fn(&[f32], &mut [f32], Within) + Send + Sync,
 ) -> Vec<f32> {
     let (pictures, threads) = (images.len() / image, rayon::current_num_threads());
     let mut answers = vec![0.0; pictures * answer];
     if pictures < threads {
         let pairs = images.chunks(together * image).zip(answers.chunks_mut(together * answer));
-        Team::gather(|team| pairs.for_each(|(images, answers)| run(images, answers, Within::Threads(team))));
+        match alone {
+            Alone::Team => {
+                Team::gather(|team| pairs.for_each(|(images, answers)| run(images, answers, Within::Threads(team))));
+            }
+            Alone::Pool => pairs.for_each(|(images, answers)| run(images, answers, Within::Pool)),
+        }
     } else {
         let group = pictures.div_ceil(threads).min(together);
         let pairs = images.par_chunks(group * image).zip(answers.par_chunks_mut(group * answer));
