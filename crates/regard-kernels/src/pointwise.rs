@@ -81,7 +81,7 @@ impl Pointwise {
 
     fn images(&self, pixels: usize, batch: usize) -> usize {
         // an image that fills vectors by itself is not copied
-        if self.pixels * 2 > ROW { 1 } else { share(batch, pixels / self.pixels) }
+        if self.pixels * 2 >= ROW { 1 } else { share(batch, pixels / self.pixels) }
     }
 }
 
