@@ -3,10 +3,9 @@
 //! Element (i, k) of the left matrix is `data[rows[i] + inner[k]]`. With tables of offsets the same loop multiplies a
 //! matrix, its transpose, the windows of an image (which are never copied out) and their adjoint.
 
-use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::rows_per_task;
+use crate::elementwise::{rows_per_task, written};
 use crate::product::{Matrix, turn};
 use crate::simd::{Path, Vector, kernel, path};
 use crate::within::{Within, give_back, spare};
@@ -81,20 +80,23 @@ impl Panels {
     /// Packs rows that begin at offsets of an array, their columns `step` apart.
     pub fn gathered(from: &[f32], rows: &[usize], step: usize, columns: usize) -> Self {
         let (inner, width) = (rows.len(), panel_width());
-        let mut data = vec![0.0; columns.div_ceil(width) * inner * width];
-        let pack = |(panel, mut data): (usize, &mut [f32])| {
-            let (first, count) = (panel * width, width.min(columns - panel * width));
+        let (len, panel) = (columns.div_ceil(width) * inner * width, (inner * width).max(1));
+        let pack = |index: usize, mut data: &mut [f32]| {
+            let (first, count) = (index * width, width.min(columns - index * width));
+            if count < width {
+                data.fill(0.0);
+            }
             for run in rows.chunk_by(|row, next| row + 1 == *next) {
                 turn([count, run.len()], (&from[first * step + run[0]..], step), (&mut *data, width));
                 data = &mut data[run.len() * width..];
             }
         };
-        let panel = (inner * width).max(1);
-        if data.len() < rows_per_task(1) {
-            data.chunks_exact_mut(panel).enumerate().for_each(pack);
-        } else {
-            data.par_chunks_exact_mut(panel).enumerate().for_each(pack);
-        }
+        // a task is worth more than a few numbers
+        let together = if len < rows_per_task(1) { len } else { panel };
+        let data = written(len, together, |task, data| {
+            let panels = data.chunks_exact_mut(panel).enumerate();
+            panels.for_each(|(index, data)| pack(task * (together / panel) + index, data));
+        });
         Self { data, inner, columns, width }
     }
 
