@@ -4,7 +4,7 @@ mod panels;
 
 use burn::tensor::Device;
 use regard::analyse::{
-    Cam, Check, Explanation, Fusion, Maps, Query, Rollout, RolloutOptions, cam, explain, explain_class,
+    Attention, Cam, Check, Explanation, Fusion, Maps, Query, Rollout, RolloutOptions, cam, explain, explain_class,
 };
 use regard::data::Picture;
 use regard::report::Table;
@@ -156,24 +156,24 @@ impl Found {
         chosen: Option<usize>,
         device: &Device,
     ) -> Result<Self, Failure> {
-        let Subject { model, config, .. } = subject;
+        let model = &subject.model;
         let image = subject.batch(std::slice::from_ref(picture), device)?;
-        let explanation = explain(model, config, image.clone(), args.top)?;
+        let explanation = explain(model, image.clone(), args.top)?;
         let class = chosen.unwrap_or(explanation.answers[0].class);
         let (mut checks, mut rollouts, mut of_class) = (explanation.checks(), Vec::new(), None);
         let (token, place) = (explanation.maps(Query::Token(0)), explanation.maps(Query::At(args.at)));
         checks.extend(Check::worst(token.iter().chain(&place).filter_map(Maps::check)));
-        if config.grid().is_some() {
+        if model.as_transformer().is_some() {
             let options = |fusion| RolloutOptions { fusion, discard: args.discard };
             for (name, fusion) in [("mean", Fusion::Mean), ("max", Fusion::Max), ("min", Fusion::Min)] {
                 rollouts.push((name, explanation.rollout(options(fusion))?));
             }
-            let (rollout, check) = explain_class(model, config, image, class, options(Fusion::Mean))?;
+            let (rollout, check) = explain_class(model, image, class, options(Fusion::Mean))?;
             rollouts.push(("class", rollout));
             checks.extend(Check::worst(rollouts.iter().map(|(_, rollout)| rollout.check())));
             checks.push(check);
         } else {
-            let found = cam(model, config, image, class)?;
+            let found = cam(model, image, class)?;
             checks.push(found.check.clone());
             of_class = Some(found);
         }
@@ -302,11 +302,27 @@ impl Found {
             "rollout": rollouts,
             "grad_cam": self.cam,
             "at": args.at,
-            "layers": self.explanation.attentions,
+            "layers": self.explanation.attentions.iter().map(layer_data).collect::<Vec<_>>(),
             "class_token": self.token,
             "place": self.place,
         })
     }
+}
+
+/// What is recorded of a layer's attention.
+fn layer_data(attention: &Attention) -> serde_json::Value {
+    let Attention { layer, geometry, samples, heads, image, .. } = attention;
+    json!({
+        "layer": layer,
+        "reach": geometry.reach,
+        "pictures": samples,
+        "heads": heads,
+        "prefix": geometry.queries.prefix(),
+        "queries": geometry.queries.sheet(),
+        "keys": geometry.keys.sheet(),
+        "image": image,
+        "sums_to_one": geometry.sums_to_one,
+    })
 }
 
 /// How much of its weight each layer's place gives to itself, and to the greatest of the others.

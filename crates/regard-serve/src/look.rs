@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use regard::analyse::{self, LensLayer, Maps, Query, RolloutOptions};
 use regard::evaluate::Answer;
-use regard::models::{Model, ModelConfig};
+use regard::models::Model;
 use serde::Serialize;
 
 use crate::refusal::Refusal;
@@ -77,8 +77,8 @@ pub enum Reach {
 }
 
 /// Runs one picture and reads what it recorded.
-pub fn look(model: &Model, config: &ModelConfig, image: Tensor<4>, view: &View) -> Result<Looked, Refusal> {
-    let found = analyse::explain(model, config, image.clone(), view.top.max(1))?;
+pub fn look(model: &Model, image: Tensor<4>, view: &View) -> Result<Looked, Refusal> {
+    let found = analyse::explain(model, image.clone(), view.top.max(1))?;
     let middle = || found.maps(Query::At([0.5, 0.5]));
     let maps = match view.from {
         Some(Place { x, y }) => found.maps(Query::At([y, x])),
@@ -96,7 +96,7 @@ pub fn look(model: &Model, config: &ModelConfig, image: Tensor<4>, view: &View) 
     let rollout = rollout.map(|rollout| Map { grid: rollout.grid, values: rollout.map() });
     let cam = match &rollout {
         None => {
-            let cam = analyse::cam(model, config, image, found.answers[0].class)?;
+            let cam = analyse::cam(model, image, found.answers[0].class)?;
             Some(Map { grid: cam.size, values: cam.values })
         }
         Some(_) => None,
@@ -132,7 +132,7 @@ mod tests {
         let model = config.init(&device::cpu()).unwrap();
         let [rows, columns] = config.image();
         let image = Tensor::random([1, 3, rows, columns], Distribution::Default, &device::cpu());
-        look(&model, &config, image, &View { from: place, layer: layer.map(String::from), top: 3 })
+        look(&model, image, &View { from: place, layer: layer.map(String::from), top: 3 })
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Classifier {
 
     /// Pictures `[B, C, H, W]` as every layer sees them.
     pub fn seen(&self, pixels: Vec<f32>) -> Result<Vec<Gram>, Refusal> {
-        Ok(cka::see(self.model.model(), &self.config, self.tensor(pixels))?.0)
+        Ok(cka::see(self.model.model(), self.tensor(pixels))?.0)
     }
 
     /// How many numbers it learned.
@@ -188,7 +188,7 @@ fn answer(asked: &[Asked], batch: usize) -> Vec<Answered> {
             Question::Classes(_) => None,
             Question::Look { pixels, view } => {
                 let image = model.tensor(pixels.clone());
-                Some(Answered::Looked(look::look(model.model.model(), &model.config, image, view)))
+                Some(Answered::Looked(look::look(model.model.model(), image, view)))
             }
         })
         .collect();

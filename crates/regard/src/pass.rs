@@ -7,6 +7,7 @@
 
 mod depth;
 mod dropout;
+mod geometry;
 
 use burn::backend::{DispatchTensor, TensorMetadata};
 use burn::tensor::{Gradients, Tensor, TensorData};
@@ -15,12 +16,17 @@ use std::fmt::Display;
 use crate::Error;
 pub use depth::StochasticDepth;
 pub use dropout::Draws;
+pub use geometry::{Axes, Geometry, Reach, WEIGHTS};
 
 /// A forward pass on its way through a model.
 #[derive(Debug, Default)]
 pub struct Pass {
     path: Vec<String>,
     listener: Listener,
+    /// Whether all attention weights are recorded, whatever the listener's names.
+    attention: bool,
+    /// How the tokens of this part of the model are laid out: queries and keys.
+    axes: Option<[Axes; 2]>,
     trace: Trace,
     depth: Option<depth::Depth>,
     dropout: Option<dropout::Dropout>,
@@ -42,7 +48,7 @@ enum Probing {
     Nothing,
     /// Zeros whose gradients are kept: those of the tensors themselves.
     Zeros,
-    /// A tensor, at one place.
+    /// A tensor, under one name.
     Nudge(String, Box<DispatchTensor>),
 }
 
@@ -66,6 +72,12 @@ impl Pass {
         Self { listener: Listener::Names(names), ..Self::default() }
     }
 
+    /// A pass that records all attention weights and, beside them, these full names.
+    #[must_use]
+    pub fn recording_attention<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
+        Self { attention: true, ..Self::recording_only(names) }
+    }
+
     /// The same, and the gradients of what models watch can be read after a backward pass: [`Trace::gradient`].
     #[must_use]
     pub fn with_gradients(self) -> Self {
@@ -86,17 +98,17 @@ impl Pass {
         result
     }
 
-    /// Whether nobody listens and no branch is left out: parts of a model may then run as a whole.
+    /// Whether nobody listens and nothing is dropped at random: parts of a model may then run as one fused operation.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let unwatched = matches!((&self.listener, &self.probing), (Listener::Nobody, Probing::Nothing));
-        unwatched && self.depth.as_ref().is_none_or(depth::Depth::is_idle)
+        unwatched && self.dropout.is_none() && self.depth.as_ref().is_none_or(depth::Depth::is_idle)
     }
 
-    /// Whether somebody wants `name` at this place of the model.
+    /// Whether somebody wants `name` at this point of the model.
     #[must_use]
     pub fn listens(&self, name: &str) -> bool {
-        if matches!(&self.probing, Probing::Nudge(place, _) if *place == self.full_name(name)) {
+        if matches!(&self.probing, Probing::Nudge(nudged, _) if *nudged == self.full_name(name)) {
             return true;
         }
         match &self.listener {
@@ -123,7 +135,10 @@ impl Pass {
         if !self.listens(name) {
             return tensor;
         }
-        let full = self.full_name(name);
+        self.watch_as(self.full_name(name), tensor)
+    }
+
+    fn watch_as<const D: usize>(&mut self, full: String, tensor: Tensor<D>) -> Tensor<D> {
         let tensor = match &self.probing {
             // Burn keeps the gradients of leaves alone; the sum passes its own on to a leaf unchanged
             Probing::Zeros => {
@@ -132,7 +147,7 @@ impl Pass {
                 self.trace.leaves.push((full.clone(), leaf.clone().into_dispatch()));
                 tensor + leaf
             }
-            Probing::Nudge(place, by) if *place == full => tensor + Tensor::from_dispatch((**by).clone()),
+            Probing::Nudge(name, by) if *name == full => tensor + Tensor::from_dispatch((**by).clone()),
             Probing::Nothing | Probing::Nudge(..) => tensor,
         };
         self.trace.entries.push((full, tensor.clone().into_dispatch()));
@@ -173,6 +188,8 @@ pub struct Trace {
     entries: Vec<(String, DispatchTensor)>,
     /// Stand-ins of watched tensors, whose gradients are theirs.
     leaves: Vec<(String, DispatchTensor)>,
+    /// What recorded attention weights mean.
+    geometries: Vec<(String, Geometry)>,
 }
 
 impl Trace {
@@ -199,6 +216,17 @@ impl Trace {
             name: format!("the gradient of {name} of rank {D}"),
             known: self.to_string(),
         })
+    }
+
+    /// The geometry of the attention weights recorded under `name`; none for other tensors.
+    #[must_use]
+    pub fn geometry(&self, name: &str) -> Option<&Geometry> {
+        self.geometries.iter().find(|(known, _)| known == name).map(|(_, geometry)| geometry)
+    }
+
+    /// Names and geometries of all recorded attention weights, in the order of the forward pass.
+    pub fn attention(&self) -> impl Iterator<Item = (&str, &Geometry)> {
+        self.geometries.iter().map(|(name, geometry)| (name.as_str(), geometry))
     }
 
     /// The shape of every recorded tensor with its name, in the order of the forward pass.
@@ -258,6 +286,16 @@ mod tests {
     #[test]
     fn a_silent_pass_records_nothing() {
         assert_eq!(run(Pass::silent()).names().count(), 0);
+    }
+
+    #[test]
+    fn a_pass_that_drops_anything_at_random_or_is_listened_to_is_not_plain() {
+        let depth = |rate| Pass::training(StochasticDepth { rate, uniform: true, seed: 1, step: 1 });
+        assert!(Pass::silent().is_plain() && depth(0.0).is_plain());
+        assert!(!depth(0.1).is_plain());
+        assert!(!Pass::with_dropout(Draws { seed: 1, step: 1 }).is_plain(), "dropout was once ignored");
+        assert!(!Pass::recording().is_plain() && !Pass::recording_attention(["x"]).is_plain());
+        assert!(!Pass::silent().with_gradients().is_plain());
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn early_heads_look_near_and_far_and_late_ones_far_alone_and_every_check_holds()
         let picture = Picture::open(&folder.join("photos").join(photo["file"].as_str().unwrap())).unwrap();
         let pixels = prepare(&picture, &preset.preprocess, [224, 224]);
         let image = Tensor::from_data(TensorData::new(pixels, [1, 3, 224, 224]), &device::cpu());
-        let found = explain(&model, &preset.config, image, 5).unwrap();
+        let found = explain(&model, image, 5).unwrap();
         assert_eq!(photo["top5"][0].as_u64(), Some(found.answers[0].class as u64));
         assert!(found.checks().iter().all(Check::holds), "{:?}", found.checks());
         assert!(found.rollout(RolloutOptions::default()).unwrap().check().holds());

@@ -51,16 +51,10 @@ fn violations(path: &str, text: &str, test_files: &[String]) -> Vec<String> {
     };
     let mut found = Vec::new();
     for import in imports(text) {
-        let Import { line, ref module, ref item, in_tests } = import;
+        let Import { line, ref module, rest: ref path_in_models, in_tests } = import;
         let reason = match stage(module) {
             Some(other) if other > own => Some(format!("`{}` imports the later stage `{module}`", parts[0])),
-            Some(_) if module == "models" && parts[0] == "models" => {
-                let another =
-                    parts.get(1).is_some_and(|own| *own != "mod" && item.as_deref().is_some_and(|item| item != *own));
-                let is_module = item.as_deref().is_some_and(|item| item.starts_with(char::is_lowercase));
-                (another && is_module)
-                    .then(|| format!("model `{}` imports another, `{}`", parts[1], item.as_deref().unwrap_or("")))
-            }
+            Some(_) if module == "models" && parts[0] == "models" => another_model(&parts, path_in_models),
             Some(_) => None,
             None if module == TESTING => {
                 (!in_tests && !test_file).then(|| "`testing` is imported outside of tests".to_string())
@@ -72,6 +66,19 @@ fn violations(path: &str, text: &str, test_files: &[String]) -> Vec<String> {
         found.extend(reason.map(|reason| format!("{path}:{line}: {reason}")));
     }
     found
+}
+
+/// A model is `models/ROOM/NAME.rs`: what it imports of another one, as a complaint. `mod.rs` joins the models of a room.
+fn another_model(own: &[&str], imported: &[String]) -> Option<String> {
+    let [_, room, name, ..] = own else { return None };
+    let is_module = |name: &&String| name.starts_with(char::is_lowercase);
+    let [first, second] = [0, 1].map(|at| imported.get(at).filter(is_module));
+    let other = match first? {
+        first if first == room => second.filter(|second| second != name)?,
+        first if first == "config" => return None,
+        first => first,
+    };
+    (*name != "mod").then(|| format!("model `{name}` imports another, `{other}`"))
 }
 
 /// Where the files of `#[cfg(test)] mod name;` are: the starts `folder/name.` and `folder/name/` of their paths.
@@ -93,7 +100,8 @@ fn test_files(path: &str, text: &str) -> Vec<String> {
 struct Import {
     line: usize,
     module: String,
-    item: Option<String>,
+    /// The names after the module's, up to the first brace and the name behind it.
+    rest: Vec<String>,
     in_tests: bool,
 }
 
@@ -116,22 +124,29 @@ fn imports(text: &str) -> Vec<Import> {
             if before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_' || letter == '$') {
                 continue;
             }
-            for (module, item) in heads(&code[at + "crate::".len()..]) {
-                found.push(Import { line: index + 1, module, item, in_tests });
+            for (module, rest) in heads(&code[at + "crate::".len()..]) {
+                found.push(Import { line: index + 1, module, rest, in_tests });
             }
         }
     }
     found
 }
 
-/// The first two names of a path, or of every path in braces: `{a::b, C}` gives `a, b` and `C`.
-fn heads(path: &str) -> Vec<(String, Option<String>)> {
-    let name =
-        |text: &str| text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect::<String>();
+/// The names of a path, first one apart, or of every path in braces: `{a::b, C}` gives `a, [b]` and `C, []`.
+fn heads(path: &str) -> Vec<(String, Vec<String>)> {
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
     let head = |text: &str| {
-        let first = name(text.trim_start());
-        let rest = text.trim_start()[first.len()..].strip_prefix("::").map(|rest| name(rest.trim_start_matches('{')));
-        (first, rest.filter(|rest| !rest.is_empty()))
+        let mut names = Vec::new();
+        for part in text.trim_start().split("::") {
+            let part = part.trim_start_matches('{');
+            let name: String = part.chars().take_while(|letter| is_name(*letter)).collect();
+            let ends = name.len() < part.len();
+            names.push(name);
+            if ends {
+                break;
+            }
+        }
+        (names.remove(0), names)
     };
     let Some(list) = path.strip_prefix('{') else { return vec![head(path)] };
     let (mut depth, mut start, mut found) = (0, 0, Vec::new());
@@ -191,7 +206,9 @@ fn the_check_sees_what_it_should() {
         ("attention/local.rs", "use crate::Pass;\nuse crate::layers::Linear;\n", "attention/local.rs:2"),
         ("data/mod.rs", "fn f() {\n    crate::train::run();\n}\n", "data/mod.rs:2"),
         ("pass.rs", "use crate::{Error, attention::Attended};\n", "pass.rs:1"),
-        ("models/vit.rs", "use crate::models::detr::Detr;\n", "models/vit.rs:1"),
+        ("models/classify/vit.rs", "use crate::models::detect::detr::Detr;\n", "models/classify/vit.rs:1"),
+        ("models/classify/vit.rs", "use crate::models::detr::Detr;\n", "models/classify/vit.rs:1"),
+        ("models/classify/vit.rs", "use crate::models::classify::{deit, vit};\n", "models/classify/vit.rs:1"),
         ("layers/mlp.rs", "use crate::testing::noise;\n", "layers/mlp.rs:1"),
         ("layers/mlp.rs", "#[cfg(test)]\nmod tests {\n}\nuse crate::testing::noise;\n", "layers/mlp.rs:4"),
         ("layers/mlp.rs", "#[cfg(test)]\nmod tests {\n    use crate::models::vit;\n}\n", "layers/mlp.rs:3"),
@@ -205,11 +222,11 @@ fn the_check_sees_what_it_should() {
     let right = [
         ("lib.rs", "pub use crate::report::Table;\n"),
         (
-            "models/vit.rs",
-            "use crate::layers::{Mlp, Norm};\nuse crate::models::vit::parts;\nuse crate::{Error, Pass};\n",
+            "models/classify/vit.rs",
+            "use crate::layers::{Mlp, Norm};\nuse crate::models::classify::vit::parts;\nuse crate::{Error, Pass};\n",
         ),
-        ("models/mod.rs", "use crate::models::vit::Vit;\n"),
-        ("models/vit.rs", "use crate::models::Preset;\n"),
+        ("models/classify/mod.rs", "use crate::models::classify::vit::Vit;\n"),
+        ("models/text/translator.rs", "use crate::models::config;\nuse crate::models::{Preset, config};\n"),
         (
             "attention/local.rs",
             "// crate::layers is later\n#[cfg(test)]\nmod tests {\n    use crate::testing::noise;\n}\n",

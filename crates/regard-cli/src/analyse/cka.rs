@@ -88,5 +88,5 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
 }
 
 fn see(subject: &Subject, batch: &[Picture], device: &Device) -> Result<(Vec<Gram>, Check), Failure> {
-    Ok(cka::see(&subject.model, &subject.config, subject.batch(batch, device)?)?)
+    Ok(cka::see(&subject.model, subject.batch(batch, device)?)?)
 }

@@ -15,7 +15,8 @@ use crate::subject::Subject;
 pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks, mut curves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
-        let mut fields = Fields::of(&subject.model, &subject.config, device);
+        let [rows, columns] = subject.config.image();
+        let mut fields = Fields::of(&subject.model, [subject.config.channels(), rows, columns], device);
         let layers = fields.layers().len();
         pictures.visit(layers, &subject.name, |batch, bar| {
             let images = subject.batch(batch, device)?;

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use regard::Pass;
-use regard::analyse::{self, Attention, ByHead, Check, HeadMeans, attentions, names};
+use regard::analyse::{self, Attention, ByHead, Check, HeadMeans, attentions};
 use regard::report::Table;
 use regard::report::figure::{Line, Lines, Scale, Stroke};
 use serde_json::json;
@@ -18,7 +18,7 @@ struct Measure {
     title: &'static str,
     unit: &'static str,
     text: &'static str,
-    of: fn(&Attention, usize, usize) -> f64,
+    of: analyse::Measure,
 }
 
 pub fn distance(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
@@ -39,7 +39,7 @@ pub fn entropy(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Re
         title: "attention entropy",
         unit: "nats",
         text: "0 when a head looks at one thing, the logarithm of their number when it looks at all alike. Heads are sorted.",
-        of: analyse::entropy,
+        of: |attention, sample, head| Ok(analyse::entropy(attention, sample, head)),
     };
     run(&measure, subjects, pictures, device)
 }
@@ -47,17 +47,15 @@ pub fn entropy(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Re
 fn run(measure: &Measure, subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
-        if names(&subject.config).is_empty() {
-            return Err(Failure::input(
-                format!("`{}` has no attention", subject.name),
-                "`field` and `cka` are for every model",
-            ));
-        }
         let mut means = HeadMeans::of(measure.of);
         pictures.visit(1, &subject.name, |batch, _| {
-            let mut pass = Pass::recording_only(names(&subject.config).iter().copied());
+            let mut pass = Pass::recording_attention::<String>([]);
             subject.model.forward(subject.batch(batch, device)?, &mut pass);
-            let layers = attentions(pass.into_trace(), &subject.config);
+            let layers = attentions(pass.into_trace(), Some(subject.config.image()))?;
+            if layers.is_empty() {
+                let message = format!("`{}` has no attention", subject.name);
+                return Err(Failure::input(message, "`field` and `cka` work for every model"));
+            }
             checks.extend(layers.iter().filter_map(Attention::check));
             Ok(means.add(&layers)?)
         })?;

@@ -17,7 +17,7 @@ const COMPONENTS: usize = 28;
 pub fn positions(subjects: &[Subject]) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
-        let found = positions_of(&subject.model, &subject.config)?;
+        let found = positions_of(&subject.model)?;
         checks.push(found.check());
         let text = "Each small map is one place: how alike its embedding is to those of all places, by the cosine.";
         let part = Part::new(&subject.name, text).figure(format!("positions-{index}"), grid(subject, &found));

@@ -54,12 +54,12 @@ pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
         let images = batch.tensor(device).narrow(0, index, 1);
         let mut pass = Pass::recording();
         trained.model.forward(images.clone(), &mut pass);
-        let layers = attentions(pass.into_trace(), &trained.parts.config);
+        let layers = attentions(pass.into_trace(), Some([rows, columns])).expect("weights fit their own geometry");
         // the deepest one that is not too coarse
-        let fine = |layer: &&Attention| layer.keys[0] * layer.keys[1] >= LEAST;
+        let fine = |layer: &&Attention| layer.keys() >= LEAST;
         let (size, values) = if let Some(layer) = layers.iter().rfind(fine).or(layers.last()) {
             where_from = format!("attention that each place receives, {}", layer.layer);
-            (layer.keys, layer.received(0))
+            (layer.geometry.keys.sheet(), layer.received(0))
         } else {
             where_from = "no attention: how much the answer changes with each pixel".into();
             ([rows, columns], sensitivity(trained, images, channels))

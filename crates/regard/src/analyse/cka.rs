@@ -11,9 +11,8 @@
 use burn::tensor::Tensor;
 use serde::Serialize;
 
-use super::activations;
 use super::check::Check;
-use crate::models::{Model, ModelConfig};
+use crate::models::Model;
 use crate::{Error, Pass};
 
 /// The fewest pictures for which the unbiased estimator is defined.
@@ -184,8 +183,8 @@ impl Cka {
 ///
 /// # Errors
 /// When the batch is too small, or the last block gives the same for all pictures.
-pub fn see(model: &Model, config: &ModelConfig, images: Tensor<4>) -> Result<(Vec<Gram>, Check), Error> {
-    let mut pass = Pass::recording_only([activations::blocks(config)]);
+pub fn see(model: &Model, images: Tensor<4>) -> Result<(Vec<Gram>, Check), Error> {
+    let mut pass = Pass::recording_only([model.inspect().blocks()]);
     model.forward(images, &mut pass);
     let trace = pass.into_trace();
     let ranks: Vec<(String, usize)> = trace.shapes().map(|(name, shape)| (name.to_string(), shape.len())).collect();

@@ -1,31 +1,24 @@
-//! Attention entropy: at how many things does a head look at once?
+//! Attention entropy: at how many keys does a head look at once?
 //!
-//! In nats: 0 when it looks at one, the logarithm of their number when it looks at all alike. Rows are those that were
-//! recorded, tokens before places included; a negative weight of patchwise attention counts by its magnitude.
+//! In nats: 0 when it looks at one key, the logarithm of their number when it looks at all of them alike. Rows are those
+//! that were recorded, prefix tokens included; a negative weight of patchwise attention counts by its magnitude.
 
-use super::attention::{Attention, Reach, Row};
+use super::attention::{Attention, WeightRow};
 
-/// The mean entropy of the rows of a head.
+/// The mean entropy of the rows of a head, whatever queries and keys are.
 #[must_use]
-pub fn entropy(attention: &Attention, picture: usize, head: usize) -> f64 {
-    if let Some(matrix) = attention.matrix(picture, head) {
-        let rows = matrix.chunks_exact(attention.key_tokens());
-        let count = rows.len();
-        return rows.map(|row| of_row(row.iter().copied())).sum::<f64>() / count as f64;
-    }
-    let of_place = |query: usize| {
-        let row = Row { picture, head, query };
-        match attention.reach {
-            // places that a mirror shows twice are looked at twice
-            Reach::Window { .. } => of_row(attention.kernel(row).unwrap_or_default().into_iter()),
-            Reach::Everywhere | Reach::Block { .. } => {
-                let mut weights = Vec::new();
-                attention.each(row, |_, weight| weights.push(weight));
-                of_row(weights.into_iter())
-            }
-        }
+pub fn entropy(attention: &Attention, sample: usize, head: usize) -> f64 {
+    let of_query = |query: usize| {
+        let row = WeightRow { sample, head, query };
+        // windows as they were computed: a pixel that a mirror shows twice is looked at twice
+        let weights = attention.kernel(row).unwrap_or_else(|| {
+            let mut weights = Vec::new();
+            attention.each_key(row, |_, weight| weights.push(weight));
+            weights
+        });
+        of_row(weights.into_iter())
     };
-    (0..attention.places()).map(of_place).sum::<f64>() / attention.places() as f64
+    (0..attention.queries()).map(of_query).sum::<f64>() / attention.queries() as f64
 }
 
 /// `-sum p ln p` of weights made to sum to one; 0 of a row of zeros.
@@ -41,10 +34,11 @@ fn of_row(weights: impl Iterator<Item = f32>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analyse::attention::tests::of_tokens;
 
     #[test]
     fn looking_at_all_alike_is_the_logarithm_of_their_number_and_at_one_is_nothing() {
-        let attention = |row: [f32; 4]| Attention::of_tokens("layer", 1, 0, [2, 2], [8, 8], row.repeat(4));
+        let attention = |row: [f32; 4]| of_tokens(1, 0, [2, 2], [8, 8], row.repeat(4));
         assert!((entropy(&attention([0.25; 4]), 0, 0) - 4f64.ln()).abs() < 1e-7);
         assert_eq!(entropy(&attention([0.0, 1.0, 0.0, 0.0]), 0, 0), 0.0);
         assert!((entropy(&attention([0.5, 0.5, 0.0, 0.0]), 0, 0) - 2f64.ln()).abs() < 1e-7);

@@ -3,15 +3,14 @@
 use burn::tensor::Tensor;
 use serde::Serialize;
 
-use super::activations::blocks;
-use super::attention::{Attention, attentions, names};
+use super::attention::{Attention, attentions};
 use super::check::Check;
 use super::gradients::ClassGradients;
 use super::lens::{Lens, lens};
 use super::maps::{Maps, Query, maps};
 use super::rollout::{Rollout, RolloutOptions, class_rollout, rollout};
 use crate::evaluate::{Answer, answers};
-use crate::models::{Model, ModelConfig};
+use crate::models::Model;
 use crate::{Error, Pass};
 
 /// What a model says about a picture, and where it looked.
@@ -28,21 +27,22 @@ pub struct Explanation {
 /// Runs a model once on a picture `[1, C, H, W]`.
 ///
 /// # Errors
-/// When a model did not record what is known of its family, which would be a bug.
-pub fn explain(model: &Model, config: &ModelConfig, image: Tensor<4>, top: usize) -> Result<Explanation, Error> {
-    let recorded = names(config).iter().copied().chain([blocks(config)]);
-    let mut pass = Pass::recording_only(recorded);
+/// When what the model recorded does not fit together, which would be a bug.
+pub fn explain(model: &Model, image: Tensor<4>, top: usize) -> Result<Explanation, Error> {
+    let [_, _, rows, columns] = image.dims();
+    let mut pass = Pass::recording_attention([model.inspect().blocks()]);
     let logits = model.forward(image, &mut pass);
     let trace = pass.into_trace();
-    let lens = if config.grid().is_some() { Some(lens(model, &trace, logits.clone(), top)?) } else { None };
-    Ok(Explanation { answers: answers(logits, top).remove(0), attentions: attentions(trace, config), lens })
+    let lens = model.as_transformer().map(|_| lens(model, &trace, logits.clone(), top)).transpose()?;
+    let attentions = attentions(trace, Some([rows, columns]))?;
+    Ok(Explanation { answers: answers(logits, top).remove(0), attentions, lens })
 }
 
 impl Explanation {
-    /// Where a place or token looks, in every layer that has it.
+    /// Where a query looks, in every layer that has it.
     #[must_use]
     pub fn maps(&self, query: Query) -> Vec<Maps> {
-        self.attentions.iter().filter_map(|attention| maps(attention, 0, query)).collect()
+        self.attentions.iter().filter_map(|attention| maps(attention, 0, query).ok()).collect()
     }
 
     /// # Errors
@@ -65,21 +65,22 @@ impl Explanation {
 /// When not every token looks at every token of the layer before, or there is no such class.
 pub fn explain_class(
     model: &Model,
-    config: &ModelConfig,
     image: Tensor<4>,
     class: usize,
     options: RolloutOptions,
 ) -> Result<(Rollout, Check), Error> {
-    if config.grid().is_none() {
-        return Err(Error::analysis("rollout of a class", "the model is no transformer; its grad-cam says the same"));
+    const NAME: &str = "rollout of a class";
+    let [_, _, rows, columns] = image.dims();
+    if model.as_transformer().is_none() {
+        return Err(Error::analysis(NAME, "the model is no transformer; use Grad-CAM instead"));
     }
-    let found = ClassGradients::of(model, image.clone(), class, names(config))?;
-    let layers: Vec<String> = found.trace.names().map(String::from).collect();
+    let found = ClassGradients::of_attention(model, image.clone(), class)?;
+    let layers: Vec<String> = found.trace.attention().map(|(name, _)| name.to_string()).collect();
+    let last = layers.last().ok_or_else(|| Error::analysis(NAME, "the model recorded no attention"))?;
     let gradients = layers.iter().map(|layer| Ok(found.by::<4>(layer)?.into_data().iter::<f32>().collect()));
     let gradients = gradients.collect::<Result<Vec<Vec<f32>>, Error>>()?;
-    let last = layers.last().expect("a transformer has layers");
     let check = found.check::<4>(last, model, image, class)?;
-    Ok((class_rollout(&attentions(found.trace, config), &gradients, 0, options)?, check))
+    Ok((class_rollout(&attentions(found.trace, Some([rows, columns]))?, &gradients, 0, options)?, check))
 }
 
 #[cfg(test)]
@@ -94,14 +95,14 @@ mod tests {
             ("vit-nano", 5),
             ("san-nano-pairwise", 9),
             ("san-nano-patchwise", 9),
-            ("sasa-nano", 0),
+            ("sasa-nano", 9),
             ("non-local-resnet-nano", 2),
             ("resnet-nano", 0),
         ] {
-            let (model, config) = model(name);
-            let found = explain(&model, &config, random([1, 3, 32, 32], 1), 3).unwrap();
+            let (model, _) = model(name);
+            let found = explain(&model, random([1, 3, 32, 32], 1), 3).unwrap();
             assert_eq!(found.answers.len(), 3);
-            assert!(found.attentions.len() == layers || name == "sasa-nano", "{name}: {}", found.attentions.len());
+            assert_eq!(found.attentions.len(), layers, "{name}");
             assert_eq!(found.lens.is_some(), name == "vit-nano");
             assert!(found.checks().iter().all(Check::holds), "{name}: {:?}", found.checks());
             assert_eq!(found.maps(Query::At([0.5, 0.5])).len(), found.attentions.len());
@@ -111,12 +112,18 @@ mod tests {
     }
 
     #[test]
+    fn a_network_that_pools_a_map_is_sent_to_grad_cam() {
+        let (model, _) = model("resnet-nano");
+        let image = random([1, 3, 32, 32], 1);
+        let error = explain_class(&model, image, 1, RolloutOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("use Grad-CAM instead"), "{error}");
+    }
+
+    #[test]
     fn the_rollouts_of_two_classes_differ_and_their_gradients_are_right() {
-        let (model, config) = model("vit-nano");
+        let (model, _) = model("vit-nano");
         let model = stirred(model);
-        let of = |class| {
-            explain_class(&model, &config, random([1, 3, 32, 32], 1), class, RolloutOptions::default()).unwrap()
-        };
+        let of = |class| explain_class(&model, random([1, 3, 32, 32], 1), class, RolloutOptions::default()).unwrap();
         let ((one, check), (other, _)) = (of(1), of(2));
         assert!(check.holds(), "{check}");
         assert!(one.check().holds() && other.check().holds());

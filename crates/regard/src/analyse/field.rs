@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::activations::block_names;
 use super::check::Check;
 use super::gradients::{frozen, slopes};
-use crate::models::{Model, ModelConfig};
+use crate::models::Model;
 use crate::{Error, Pass};
 
 /// The field of one layer.
@@ -31,7 +31,6 @@ pub struct Field {
 #[derive(Debug)]
 pub struct Fields {
     model: Model,
-    grid: Option<[usize; 2]>,
     size: [usize; 2],
     layers: Vec<String>,
     sums: Vec<Vec<f64>>,
@@ -39,13 +38,12 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The fields of every block of a model.
+    /// The fields of every block of a model for images of so many channels, rows and columns.
     #[must_use]
-    pub fn of(model: &Model, config: &ModelConfig, device: &Device) -> Self {
-        let [rows, columns] = config.image();
-        let layers = block_names(model, config, Tensor::zeros([1, config.channels(), rows, columns], device));
+    pub fn of(model: &Model, [channels, rows, columns]: [usize; 3], device: &Device) -> Self {
+        let layers = block_names(model, Tensor::zeros([1, channels, rows, columns], device));
         let sums = vec![vec![0.0; rows * columns]; layers.len()];
-        Self { model: frozen(model), grid: config.grid(), size: [rows, columns], layers, sums, pictures: 0 }
+        Self { model: frozen(model), size: [rows, columns], layers, sums, pictures: 0 }
     }
 
     /// Layers that are looked at, each with a pass forwards and backwards for every batch.
@@ -84,10 +82,9 @@ impl Fields {
         let mut pass = Pass::recording_only([&self.layers[layer]]);
         self.model.forward(images, &mut pass);
         let (trace, name) = (pass.into_trace(), &self.layers[layer]);
-        Ok(if let Some([rows, columns]) = self.grid {
-            let tokens = trace.get::<3>(name)?;
-            let prefix = tokens.dims()[1] - rows * columns;
-            tokens.narrow(1, prefix + rows / 2 * columns + columns / 2, 1).sum()
+        Ok(if let Some(transformer) = self.model.as_transformer() {
+            let ([rows, columns], prefix) = (transformer.patch_embed().grid(), transformer.prefix());
+            trace.get::<3>(name)?.narrow(1, prefix + rows / 2 * columns + columns / 2, 1).sum()
         } else {
             let map = trace.get::<4>(name)?;
             let [_, _, rows, columns] = map.dims();
@@ -171,15 +168,15 @@ mod tests {
 
     #[test]
     fn convolutions_see_further_layer_by_layer_and_transformers_everything_at_once() {
-        let (resnet, config) = model("resnet-nano");
-        let mut fields = Fields::of(&resnet, &config, &device::cpu());
+        let (resnet, _) = model("resnet-nano");
+        let mut fields = Fields::of(&resnet, [3, 32, 32], &device::cpu());
         fields.add(random([2, 3, 32, 32], 1)).unwrap();
         let found = fields.fields();
         let seen = |field: &Field| field.values.iter().filter(|value| **value > 0.0).count();
         assert!(seen(&found[0]) < 32 * 32 / 4, "{}", seen(&found[0]));
         assert!(found.windows(2).all(|pair| seen(&pair[0]) <= seen(&pair[1])));
-        let (vit, config) = model("vit-nano");
-        let mut fields = Fields::of(&vit, &config, &device::cpu());
+        let (vit, _) = model("vit-nano");
+        let mut fields = Fields::of(&vit, [3, 32, 32], &device::cpu());
         fields.add(random([1, 3, 32, 32], 1)).unwrap();
         assert_eq!(fields.layers().len(), 5);
         assert!(fields.fields().iter().all(|field| seen(field) == 32 * 32));
@@ -188,8 +185,8 @@ mod tests {
     #[test]
     fn its_gradient_is_what_differences_say() {
         for name in ["vit-nano", "resnet-nano", "san-nano-pairwise", "sasa-nano"] {
-            let (model, config) = model(name);
-            let check = Fields::of(&model, &config, &device::cpu()).check(random([1, 3, 32, 32], 2)).unwrap();
+            let (model, _) = model(name);
+            let check = Fields::of(&model, [3, 32, 32], &device::cpu()).check(random([1, 3, 32, 32], 2)).unwrap();
             assert!(check.holds(), "{name}: {check}");
         }
     }

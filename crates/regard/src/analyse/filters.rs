@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::check::{Check, largest};
 use super::eigen::eigen;
 use crate::Error;
-use crate::models::{Model, sasa};
+use crate::models::Model;
 
-/// Components of filters, the most telling one first.
+/// Components of filters, the one that explains most first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Filters {
     pub channels: usize,
@@ -27,21 +27,10 @@ pub struct Filters {
 /// # Errors
 /// When no filters meet the pixels, or all are the same.
 pub fn filters(model: &Model, count: usize) -> Result<Filters, Error> {
-    let none = || Error::analysis("filters", "the model has no filters of more than one pixel in its first layer");
-    let weight = match model {
-        Model::Vit(vit) => &vit.patch_embed.proj.weight,
-        Model::Deit(deit) => &deit.patch_embed.proj.weight,
-        Model::Deit3(deit) => &deit.patch_embed.proj.weight,
-        Model::Resnet(resnet) => &resnet.conv1.weight,
-        Model::NonLocalResnet(resnet) => &resnet.conv1.weight,
-        Model::Regnet(regnet) => &regnet.stem.conv.weight,
-        Model::Sasa(network) => match &network.stem {
-            sasa::Stem::Convolution(stem) => &stem.conv.weight,
-            sasa::Stem::Attention(_) => return Err(none()),
-        },
-        Model::San(_) => return Err(none()),
-    };
-    components(weight.val(), count)
+    let filters = model.inspect().first_filters().ok_or_else(|| {
+        Error::analysis("filters", "the model has no filters of more than one pixel in its first layer")
+    })?;
+    components(filters, count)
 }
 
 /// `[D, C, H, W]`

@@ -28,14 +28,31 @@ impl ClassGradients {
     /// # Errors
     /// When there is no such class, or nothing is watched under these names.
     pub fn of(model: &Model, images: Tensor<4>, class: usize, names: &[&str]) -> Result<Self, Error> {
-        let mut pass = Pass::recording_only(names.iter().copied()).with_gradients();
+        Self::over(model, images, class, Pass::recording_only(names.iter().copied()))?.ok_or_else(|| {
+            Error::analysis("gradients", format!("the model records nothing under {}", names.join(", ")))
+        })
+    }
+
+    /// The same by all attention weights.
+    ///
+    /// # Errors
+    /// When there is no such class, or the model has no attention.
+    pub fn of_attention(model: &Model, images: Tensor<4>, class: usize) -> Result<Self, Error> {
+        let pass = Pass::recording_attention::<String>([]);
+        Self::over(model, images, class, pass)?
+            .ok_or_else(|| Error::analysis("gradients", "the model has no attention"))
+    }
+
+    /// None when the pass recorded nothing.
+    fn over(model: &Model, images: Tensor<4>, class: usize, pass: Pass) -> Result<Option<Self>, Error> {
+        let mut pass = pass.with_gradients();
         let logits = frozen(model).forward(images, &mut pass);
         let trace = pass.into_trace();
         if trace.names().next().is_none() {
-            return Err(Error::analysis("gradients", format!("the model watches nothing under {}", names.join(", "))));
+            return Ok(None);
         }
         let gradients = of_class(logits.clone(), class)?.backward();
-        Ok(Self { logits: logits.inner(), trace, gradients })
+        Ok(Some(Self { logits: logits.inner(), trace, gradients }))
     }
 
     /// The gradient of what was watched under a name.
@@ -46,8 +63,8 @@ impl ClassGradients {
         self.trace.gradient(name, &self.gradients)
     }
 
-    /// Whether a gradient is what differences say: the logit is followed along the gradient in steps of two sizes, and
-    /// both slopes should be its length.
+    /// Whether a gradient is what differences say: the logit is followed along the gradient, and its
+    /// slope should be the gradient's length.
     ///
     /// # Errors
     /// When nothing was watched under that name.
@@ -84,53 +101,64 @@ fn of_class(logits: Tensor<2>, class: usize) -> Result<Tensor<1>, Error> {
     Ok(logits.narrow(1, class, 1).sum())
 }
 
-/// A function is followed along its gradient: its slopes by steps of two sizes, one half of the other, against the
-/// gradient's length. Steps are halved as long as the function is not straight over them.
+/// Central differences of a function along its gradient, over the gradient's length: one when the gradient is right.
+///
+/// The step is halved until the slopes of two steps in a row agree within an eighth of the tolerance, at most six times;
+/// of the pairs tried, the one that agrees best counts. The gradient takes no part in that choice, and the deviation
+/// is the larger one of that pair.
 pub(super) fn slopes<const D: usize>(
     gradient: &Tensor<D>,
     moved: impl Fn(Tensor<D>) -> Result<f64, Error>,
 ) -> Result<Check, Error> {
-    const LAW: &str = "gradients are differences, by two step sizes";
+    const LAW: &str = "gradients are differences, by the two neighbouring step sizes that agree best";
     const TOLERANCE: f64 = 2e-2;
     let length = f64::from(gradient.clone().powi_scalar(2).sum().into_scalar::<f32>()).sqrt();
     if length == 0.0 {
         return Err(Error::analysis("gradients", "the gradient is zero everywhere: nothing depends on this layer"));
     }
-    // shares of the length: one when the gradient is right
-    let slope = |reach: f64| -> Result<f64, Error> {
-        let by = gradient.clone().mul_scalar(reach / (length * length));
-        Ok((moved(by.clone())? - moved(by.neg())?) / (2.0 * reach))
+    let slope = |change: f64| -> Result<f64, Error> {
+        let by = gradient.clone().mul_scalar(change / (length * length));
+        Ok((moved(by.clone())? - moved(by.neg())?) / (2.0 * change))
     };
-    // so far should the function move: much more than rounding, little enough to be straight, which is tried
-    let mut reach = 2e-3 * (moved(gradient.zeros_like())?.abs() + 1.0);
-    let (mut coarse, mut deviation) = (slope(reach)?, f64::INFINITY);
-    for _ in 0..6 {
-        reach /= 2.0;
-        let fine = slope(reach)?;
-        let off = [(coarse - fine).abs(), (fine - 1.0).abs(), (coarse - 1.0).abs()].into_iter().fold(0.0, largest);
-        deviation = deviation.min(off);
-        coarse = fine;
-        if deviation < TOLERANCE / 4.0 {
+    // by so much should the function change: much more than rounding, little enough to be straight
+    let first = 2e-3 * (moved(gradient.zeros_like())?.abs() + 1.0);
+    let slopes = (0..=6).map(|halvings| slope(first / f64::from(1 << halvings)));
+    Ok(Check::new(LAW, deviation(slopes, TOLERANCE / 8.0)?, TOLERANCE))
+}
+
+/// How far from one are the two neighbouring slopes that agree best, or the first two that agree well enough.
+fn deviation(mut slopes: impl Iterator<Item = Result<f64, Error>>, enough: f64) -> Result<f64, Error> {
+    let mut coarse = slopes.next().transpose()?.unwrap_or(f64::NAN);
+    let (mut apart, mut found) = (f64::INFINITY, f64::NAN);
+    for fine in slopes {
+        let fine = fine?;
+        if (coarse - fine).abs() < apart {
+            apart = (coarse - fine).abs();
+            found = largest((coarse - 1.0).abs(), (fine - 1.0).abs());
+        }
+        if apart <= enough {
             break;
         }
+        coarse = fine;
     }
-    Ok(Check::new(LAW, deviation, TOLERANCE))
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyse::activations::{blocks, named};
+    use crate::analyse::activations::named;
     use crate::analyse::attention::tests::model;
     use crate::testing::{random, stirred};
 
     #[test]
     fn gradients_of_maps_and_of_attention_are_differences() {
         for name in ["resnet-nano", "san-nano-pairwise", "sasa-nano", "non-local-resnet-nano"] {
-            let (model, config) = model(name);
+            let (model, _) = model(name);
             let images = random([1, 3, 32, 32], 3);
-            let found = ClassGradients::of(&model, images.clone(), 2, &[blocks(&config)]).unwrap();
-            for layer in named(&found.trace, blocks(&config)) {
+            let blocks = model.inspect().blocks();
+            let found = ClassGradients::of(&model, images.clone(), 2, &[blocks]).unwrap();
+            for layer in named(&found.trace, blocks) {
                 let check = found.check::<4>(&layer, &model, images.clone(), 2).unwrap();
                 assert!(check.holds(), "{name} {layer}: {check}");
             }
@@ -146,6 +174,16 @@ mod tests {
             let check = found.check::<4>(&weights, &model, images.clone(), 2).unwrap();
             assert!(check.holds(), "{weights}: {check}");
         }
+    }
+
+    #[test]
+    fn the_deviation_is_that_of_the_steps_that_agree_and_not_the_least_one() {
+        let of = |slopes: &[f64]| deviation(slopes.iter().map(|slope| Ok(*slope)), 1e-3).unwrap();
+        // by chance one step gives one; the others agree that the gradient is ten percent too small
+        let deviation_of_a_wrong_gradient = of(&[1.3, 1.0, 1.12, 1.101, 1.1005, 1.1002]);
+        assert!((deviation_of_a_wrong_gradient - 0.101).abs() < 1e-9, "{deviation_of_a_wrong_gradient}");
+        assert!((of(&[1.2, 1.01, 1.002]) - 0.01).abs() < 1e-9);
+        assert!(of(&[1.0]).is_nan() && of(&[f64::NAN, f64::NAN]).is_nan());
     }
 
     #[test]

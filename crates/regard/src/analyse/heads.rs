@@ -21,24 +21,27 @@ impl ByHead {
     }
 }
 
-/// Adds up a measure of a head, given as `(attention, picture, head)`.
+/// A measure of a head: `(attention, sample, head)`.
+pub type Measure = fn(&Attention, usize, usize) -> Result<f64, Error>;
+
+/// Adds up a measure of every head.
 #[derive(Clone, Debug)]
 pub struct HeadMeans {
-    measure: fn(&Attention, usize, usize) -> f64,
+    measure: Measure,
     sums: Vec<ByHead>,
     pictures: usize,
 }
 
 impl HeadMeans {
     #[must_use]
-    pub const fn of(measure: fn(&Attention, usize, usize) -> f64) -> Self {
+    pub const fn of(measure: Measure) -> Self {
         Self { measure, sums: Vec::new(), pictures: 0 }
     }
 
     /// Adds the pictures of a batch.
     ///
     /// # Errors
-    /// When there is no attention, or not that of the layers before.
+    /// When there is no attention, not that of the layers before, or the measure makes no sense for it.
     pub fn add(&mut self, layers: &[Attention]) -> Result<(), Error> {
         let Some(first) = layers.first() else {
             return Err(Error::analysis("attention by head", "the model has no attention"));
@@ -51,10 +54,12 @@ impl HeadMeans {
         if self.sums.len() != layers.len() || !self.sums.iter().zip(layers).all(same) {
             return Err(Error::analysis("attention by head", "these are layers of another model"));
         }
-        self.pictures += first.pictures;
+        self.pictures += first.samples;
         for (sum, layer) in self.sums.iter_mut().zip(layers) {
             for (head, sum) in sum.heads.iter_mut().enumerate() {
-                *sum += (0..layer.pictures).map(|picture| (self.measure)(layer, picture, head)).sum::<f64>();
+                for sample in 0..layer.samples {
+                    *sum += (self.measure)(layer, sample, head)?;
+                }
             }
         }
         Ok(())
@@ -80,14 +85,17 @@ impl HeadMeans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analyse::attention::tests::of_tokens;
 
     fn layer(name: &str, weights: Vec<f32>) -> Attention {
-        Attention::of_tokens(name, 2, 0, [1, 2], [1, 2], weights)
+        let mut attention = of_tokens(2, 0, [1, 2], [1, 2], weights);
+        attention.layer = name.into();
+        attention
     }
 
     #[test]
     fn means_are_over_all_pictures_whatever_the_batches() {
-        let mut means = HeadMeans::of(|layer, picture, head| f64::from(layer.matrix(picture, head).unwrap()[0]));
+        let mut means = HeadMeans::of(|layer, sample, head| Ok(f64::from(layer.matrix(sample, head).unwrap()[0])));
         means.add(&[layer("a", [[1.0; 4], [2.0; 4], [3.0; 4], [4.0; 4]].concat())]).unwrap();
         means.add(&[layer("a", [[8.0; 4], [9.0; 4]].concat())]).unwrap();
         assert_eq!((means.layers()[0].heads.clone(), means.pictures()), (vec![4.0, 5.0], 3));
@@ -96,7 +104,7 @@ mod tests {
 
     #[test]
     fn no_attention_and_other_layers_are_errors() {
-        let mut means = HeadMeans::of(|_, _, _| 0.0);
+        let mut means = HeadMeans::of(|_, _, _| Ok(0.0));
         assert!(means.add(&[]).unwrap_err().to_string().contains("no attention"));
         means.add(&[layer("a", vec![0.0; 8])]).unwrap();
         assert!(means.add(&[layer("b", vec![0.0; 8])]).unwrap_err().to_string().contains("another model"));

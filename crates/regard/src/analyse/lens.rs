@@ -12,9 +12,6 @@ use crate::evaluate::{Answer, answers};
 use crate::models::Model;
 use crate::{Error, Pass, Trace};
 
-/// The name of what a transformer's blocks give.
-const BLOCKS: &str = "blocks.*";
-
 /// What every layer answers about one picture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lens {
@@ -37,38 +34,27 @@ pub struct LensLayer {
 /// # Errors
 /// When the model is no transformer, or its blocks were not recorded.
 pub fn lens(model: &Model, trace: &Trace, logits: Tensor<2>, top: usize) -> Result<Lens, Error> {
+    let transformer = model.as_transformer().ok_or_else(|| {
+        Error::analysis("logit lens", "the head fits the last layer alone: widths differ; transformers have a lens")
+    })?;
+    let blocks = model.inspect().blocks();
     let classes = logits.dims()[1];
     let last = answers(logits.clone(), 1).remove(0)[0].class;
     let (mut layers, mut read) = (Vec::new(), logits.clone().mul_scalar(f32::NAN));
-    for layer in named(trace, BLOCKS) {
-        read = read_out(model, trace.get::<3>(&layer)?)?;
+    for layer in named(trace, blocks) {
+        read = transformer.read_out_heads(trace.get::<3>(&layer)?, &mut Pass::silent()).mean();
         let mut all = answers(read.clone(), classes).remove(0);
         let of_final = all.iter().find(|answer| answer.class == last).map_or(0.0, |answer| answer.probability);
         all.truncate(top);
         layers.push(LensLayer { layer, answers: all, of_final });
     }
     if layers.is_empty() {
-        // says what there is
-        trace.get::<3>(BLOCKS)?;
+        // the error lists what was recorded
+        trace.get::<3>(blocks)?;
     }
     let [read, logits] = [read, logits].map(|logits| logits.into_data().iter::<f32>().collect::<Vec<_>>());
     let deviation = read.iter().zip(&logits).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, largest);
     Ok(Lens { layers, check: Check::new("the last layer answers as the model does", deviation, 1e-3) })
-}
-
-fn read_out(model: &Model, tokens: Tensor<3>) -> Result<Tensor<2>, Error> {
-    let pass = &mut Pass::silent();
-    match model {
-        Model::Vit(vit) => Ok(vit.read_out(tokens, pass)),
-        Model::Deit(deit) => Ok(deit.read_out(tokens, pass).mean()),
-        Model::Deit3(deit) => Ok(deit.read_out(tokens, pass)),
-        Model::Resnet(_) | Model::Regnet(_) | Model::NonLocalResnet(_) | Model::San(_) | Model::Sasa(_) => {
-            Err(Error::analysis(
-                "logit lens",
-                "the head fits the last layer alone: widths differ; transformers have a lens",
-            ))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What can be found out about models.
 //!
-//! One picture: [`explain()`] runs a model once and keeps who looks where ([`Attention`]), which [`maps()`], [`rollout()`]
+//! One image: [`explain()`] runs a model once and keeps who looks where ([`Attention`]), which [`maps()`], [`rollout()`]
 //! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class. Many pictures: [`HeadMeans`] of [`distance()`]
 //! and [`entropy()`], [`Fields`], [`Cka`]. No picture: [`positions()`], [`filters()`], [`papers`].
 //! Results are plain data, and each has a [`Check`] of a law that it fulfils by itself.
@@ -24,7 +24,7 @@ pub mod papers;
 mod positions;
 mod rollout;
 
-pub use attention::{Attention, Reach, Row, attentions, names};
+pub use attention::{Attention, WeightRow, attentions};
 pub use cam::{Cam, cam};
 pub use check::Check;
 pub use cka::{Cka, Gram, Similarity};
@@ -34,7 +34,7 @@ pub use explain::{Explanation, explain, explain_class};
 pub use field::{Field, Fields};
 pub use filters::{Filters, filters};
 pub use gradients::ClassGradients;
-pub use heads::{ByHead, HeadMeans};
+pub use heads::{ByHead, HeadMeans, Measure};
 pub use lens::{Lens, LensLayer, lens};
 pub use maps::{Kernels, Maps, Query, maps};
 pub use positions::{PositionSimilarity, positions};

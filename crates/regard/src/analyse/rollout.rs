@@ -37,20 +37,20 @@ pub struct RolloutOptions {
 /// What every token has mixed in itself of every token of the first layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rollout {
-    /// Tokens before those of places.
+    /// Prefix tokens.
     pub prefix: usize,
-    /// Rows and columns of places.
+    /// Rows and columns of the other tokens.
     pub grid: [usize; 2],
     /// `[N, N]`
     pub values: Vec<f32>,
 }
 
-/// The rollout of one picture through layers in which every token looks at every token.
+/// The rollout of one sample through layers in which every token looks at every token.
 ///
 /// # Errors
 /// When there is no such layer, the layers do not fit together, or the share to discard is none.
-pub fn rollout(layers: &[Attention], picture: usize, options: RolloutOptions) -> Result<Rollout, Error> {
-    let fused = |layer: &Attention| fuse(heads(layer, picture), options);
+pub fn rollout(layers: &[Attention], sample: usize, options: RolloutOptions) -> Result<Rollout, Error> {
+    let fused = |layer: &Attention| fuse(heads(layer, sample), options);
     multiply(layers, options, fused)
 }
 
@@ -61,17 +61,17 @@ pub fn rollout(layers: &[Attention], picture: usize, options: RolloutOptions) ->
 pub fn class_rollout(
     layers: &[Attention],
     gradients: &[Vec<f32>],
-    picture: usize,
+    sample: usize,
     options: RolloutOptions,
 ) -> Result<Rollout, Error> {
-    let weights: usize = layers.iter().map(|layer| heads(layer, picture).map(<[f32]>::len).sum::<usize>()).sum();
+    let weights: usize = layers.iter().map(|layer| heads(layer, sample).map(<[f32]>::len).sum::<usize>()).sum();
     if gradients.len() != layers.len() || gradients.iter().map(Vec::len).sum::<usize>() != weights {
         return Err(Error::analysis("rollout of a class", "there is not a gradient for every weight"));
     }
     let mut gradients = gradients.iter();
     multiply(layers, options, |layer| {
         let gradients = gradients.next().expect("as many as layers");
-        let weighted: Vec<Vec<f32>> = heads(layer, picture)
+        let weighted: Vec<Vec<f32>> = heads(layer, sample)
             .zip(gradients.chunks_exact((gradients.len() / layer.heads).max(1)))
             .map(|(head, slopes)| head.iter().zip(slopes).map(|(weight, slope)| (weight * slope).max(0.0)).collect())
             .collect();
@@ -79,8 +79,8 @@ pub fn class_rollout(
     })
 }
 
-fn heads(layer: &Attention, picture: usize) -> impl Iterator<Item = &[f32]> {
-    (0..layer.heads).filter_map(move |head| layer.matrix(picture, head))
+fn heads(layer: &Attention, sample: usize) -> impl Iterator<Item = &[f32]> {
+    (0..layer.heads).filter_map(move |head| layer.matrix(sample, head))
 }
 
 /// One matrix of several, its smallest weights gone.
@@ -118,11 +118,11 @@ fn multiply(
     }
     let first =
         layers.first().ok_or_else(|| wrong("the model has no layer in which every token looks at every token"))?;
-    let tokens = first.key_tokens();
+    let (axes, tokens) = (&first.geometry.queries, first.queries());
     let mut product: Option<Tensor<2>> = None;
     for layer in layers {
-        let square = layer.queries == first.queries && layer.keys == first.queries && layer.prefix == first.prefix;
-        if !square || layer.matrix(0, 0).is_none() {
+        let same = layer.geometry.queries == *axes && layer.geometry.keys == *axes;
+        if !same || layer.matrix(0, 0).is_none() {
             return Err(wrong(&format!(
                 "in `{}` not every token looks at every token of the layer before",
                 layer.layer
@@ -141,11 +141,11 @@ fn multiply(
         });
     }
     let values = product.expect("there is a first layer").into_data().iter::<f32>().collect();
-    Ok(Rollout { prefix: first.prefix, grid: first.queries, values })
+    Ok(Rollout { prefix: axes.prefix(), grid: axes.sheet(), values })
 }
 
 impl Rollout {
-    /// What the class token has of every place, or the mean over places where there is no such token: `[H, W]`.
+    /// What the class token has of every other token, or the mean over all where there is no such token: `[H, W]`.
     #[must_use]
     pub fn map(&self) -> Vec<f32> {
         let tokens = self.prefix + self.grid[0] * self.grid[1];
@@ -168,11 +168,12 @@ impl Rollout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analyse::attention::tests::of_tokens;
     use crate::testing::{Fixture, distance};
 
     fn layers(fixture: &Fixture) -> Vec<Attention> {
         let attention = fixture.values("io/attention").chunks(3 * 100);
-        attention.map(|weights| Attention::of_tokens("layer", 3, 1, [3, 3], [48, 48], weights.to_vec())).collect()
+        attention.map(|weights| of_tokens(3, 1, [3, 3], [48, 48], weights.to_vec())).collect()
     }
 
     fn with(fusion: Fusion, discard: f64) -> RolloutOptions {
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn tokens_that_look_at_themselves_keep_themselves() {
         let identity: Vec<f32> = (0..100).map(|i| f32::from(i % 11 == 0)).collect();
-        let layer = Attention::of_tokens("layer", 1, 1, [3, 3], [48, 48], identity.clone());
+        let layer = of_tokens(1, 1, [3, 3], [48, 48], identity.clone());
         for fusion in [Fusion::Mean, Fusion::Max, Fusion::Min] {
             let found = rollout(&[layer.clone(), layer.clone()], 0, with(fusion, 0.0)).unwrap();
             assert_eq!(found.values, identity);
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn discarding_all_but_one_weight_leaves_that_one() {
         let weights = vec![0.1, 0.9, 0.4, 0.6];
-        let layer = Attention::of_tokens("layer", 1, 0, [1, 2], [1, 2], weights);
+        let layer = of_tokens(1, 0, [1, 2], [1, 2], weights);
         let found = rollout(&[layer], 0, with(Fusion::Mean, 0.75)).unwrap();
         assert!(distance(&found.values, &[1.0 / 1.9, 0.9 / 1.9, 0.0, 1.0]) < 1e-6);
     }
@@ -238,7 +239,8 @@ mod tests {
         let error = rollout(&layers, 0, with(Fusion::Mean, 1.0)).unwrap_err().to_string();
         assert!(error.contains("got 1"), "{error}");
         assert!(rollout(&[], 0, RolloutOptions::default()).is_err());
-        let other = Attention::of_tokens("other", 1, 0, [1, 2], [1, 2], vec![0.5; 4]);
+        let mut other = of_tokens(1, 0, [1, 2], [1, 2], vec![0.5; 4]);
+        other.layer = "other".into();
         assert!(
             rollout(&[layers[0].clone(), other], 0, RolloutOptions::default())
                 .unwrap_err()

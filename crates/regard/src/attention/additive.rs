@@ -118,9 +118,9 @@ impl AdditiveMemory {
             }
             None => softmax(energy, 2),
         };
-        pass.record("weights", &attention);
+        pass.record_weights(&attention, |pass| pass.geometry(queries, keys));
         let out = attention.clone().matmul(self.value.clone());
-        Attended { out, weights: pass.listens("weights").then_some(attention) }
+        Attended { out, weights: pass.wants_weights().then_some(attention) }
     }
 }
 

@@ -12,6 +12,7 @@ use regard_kernels::attention::Attention;
 use super::{Attended, check};
 use crate::Pass;
 use crate::fused::{self, Kept, Kernel};
+use crate::pass::Geometry;
 
 /// Which keys a query may look at, and how scores become weights.
 #[derive(Clone, Debug, Default)]
@@ -37,13 +38,26 @@ pub fn dot_product(
     options: &DotProduct,
     pass: &mut Pass,
 ) -> Attended<4> {
+    let [queries, keys] = [query.dims()[2], key.dims()[2]];
+    dot_product_as(query, key, value, options, pass, |pass| pass.geometry(queries, keys))
+}
+
+/// The same for an operator that knows what its weights mean.
+pub(super) fn dot_product_as(
+    query: Tensor<4>,
+    key: Tensor<4>,
+    value: Tensor<4>,
+    options: &DotProduct,
+    pass: &mut Pass,
+    geometry: impl FnOnce(&Pass) -> Geometry,
+) -> Attended<4> {
     check_shapes(&query, &key, &value, options);
-    if !pass.listens("weights") && fused::runs_on(&query) {
+    if !pass.wants_weights() && fused::runs_on(&query) {
         return Attended { out: fused(query, key, value, options), weights: None };
     }
-    let weights = pass.watch("weights", weights(query, key, options));
+    let weights = pass.watch_weights(weights(query, key, options), geometry);
     let out = weights.clone().matmul(value);
-    Attended { out, weights: pass.listens("weights").then_some(weights) }
+    Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
 /// Tokens look at each other: `[B, N, 3*A*K] -> [B, N, A*K]`, rows of query, key and value, each of all heads.
@@ -64,7 +78,7 @@ pub fn masked_self_attention(qkv: Tensor<3>, heads: usize, options: &DotProduct,
     let [batch, tokens, width] = qkv.dims();
     check::divides("self_attention", ("heads", 3 * heads), ("width", width));
     let dim = width / 3;
-    if !pass.listens("weights") && fused::runs_on(&qkv) && batch * tokens > 0 && options.bias.is_none() {
+    if !pass.wants_weights() && fused::runs_on(&qkv) && batch * tokens > 0 && options.bias.is_none() {
         let width = dim / heads;
         if let Some(padding) = &options.padding {
             check::agree("self_attention", "batch", ("padding mask", padding.dims()[0]), ("tokens", batch));

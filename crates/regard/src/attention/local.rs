@@ -18,6 +18,7 @@ use super::window::{Border, outside, unfold};
 use super::{Attended, check};
 use crate::Pass;
 use crate::fused::{self, Kept, Kernel};
+use crate::pass::{Geometry, Reach};
 
 /// Heads and window of local attention.
 #[derive(Clone, Debug)]
@@ -47,12 +48,13 @@ pub struct Relative {
 /// When the shapes do not fit together; the message names the axis and both sizes.
 pub fn local(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local, pass: &mut Pass) -> Attended<4> {
     check_shapes(&query, &key, &value, options);
-    if !pass.listens("weights") && fused::runs_on(&query) && options.window <= Window::LARGEST {
+    if !pass.wants_weights() && fused::runs_on(&query) && options.window <= Window::LARGEST {
         return Attended { out: fused(query, key, value, options), weights: None };
     }
+    let ([_, _, height, width], side) = (query.dims(), options.window);
     let (out, weights) = plain(query, key, value, options);
-    pass.record("weights", &weights);
-    Attended { out, weights: pass.listens("weights").then_some(weights) }
+    pass.record_weights(&weights, |_| Geometry::within_map([height, width], Reach::Window { side, mirrored: false }));
+    Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
 /// The same by the kernel that never forms the weights.

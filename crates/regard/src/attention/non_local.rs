@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attended, DotProduct, check, dot_product};
 use crate::Pass;
+use crate::pass::Geometry;
 
 const NAME: &str = "non_local";
 
@@ -30,6 +31,14 @@ pub enum Affinity {
     DotProduct,
     /// `ReLU(w_f . [theta_i, phi_j])`, divided by the number of keys.
     Concatenation,
+}
+
+impl Affinity {
+    /// Whether the weights of a position sum to one: those of a softmax do.
+    #[must_use]
+    pub const fn sums_to_one(self) -> bool {
+        matches!(self, Self::Gaussian | Self::EmbeddedGaussian)
+    }
 }
 
 /// The comparison and what it needs.
@@ -55,8 +64,9 @@ pub fn non_local(
     pass: &mut Pass,
 ) -> Attended<3, 3> {
     check_shapes(&theta, &phi, &g, options);
-    let listens = pass.listens("weights");
-    let keys = phi.dims()[1] as f64;
+    let listens = pass.wants_weights();
+    let [queries, positions] = [theta.dims()[1], phi.dims()[1]];
+    let keys = positions as f64;
     let (out, weights) = match options.affinity {
         Affinity::Gaussian | Affinity::EmbeddedGaussian => softmax_form(theta, phi, g, options, listens),
         Affinity::DotProduct => {
@@ -74,7 +84,8 @@ pub fn non_local(
         }
     };
     if let Some(weights) = &weights {
-        pass.record("weights", weights);
+        let sums_to_one = options.affinity.sums_to_one();
+        pass.record_weights(weights, |pass| Geometry { sums_to_one, ..pass.geometry(queries, positions) });
     }
     Attended { out, weights: weights.filter(|_| listens) }
 }

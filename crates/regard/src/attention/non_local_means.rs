@@ -15,6 +15,7 @@ use burn::tensor::{Tensor, TensorData};
 use regard_kernels::nl_means::NlMeans;
 
 use super::Attended;
+use crate::pass::{Geometry, Reach};
 use crate::{Error, Pass};
 
 /// What counts as alike, and how far to look for it.
@@ -102,7 +103,7 @@ pub fn non_local_means_watched(
     }
 
     let side = options.search;
-    let mut weights = pass.listens("weights").then(|| vec![0.0; rows * columns * side * side]);
+    let mut weights = pass.wants_weights().then(|| vec![0.0; rows * columns * side * side]);
     let out = if options.h > 0.0 {
         let NonLocalMeans { patch, search, sigma, h } = *options;
         let mut out = vec![0.0; values.len()];
@@ -119,10 +120,15 @@ pub fn non_local_means_watched(
         }
         values.to_vec()
     };
-    let weights =
+    let weights: Option<Tensor<4>> =
         weights.map(|weights| Tensor::from_data(TensorData::new(weights, [rows, columns, side, side]), &device));
     if let Some(weights) = &weights {
-        pass.record("weights", weights);
+        // recorded as every window operator does, [1, 1, k*k, H*W]
+        let windows = weights.clone().reshape([rows * columns, side * side]).transpose();
+        let reach = Reach::Window { side, mirrored: false };
+        pass.record_weights(&windows.reshape([1, 1, side * side, rows * columns]), |_| {
+            Geometry::within_map([rows, columns], reach)
+        });
     }
     Ok(Attended { out: Tensor::from_data(TensorData::new(out, [channels, rows, columns]), &device), weights })
 }

@@ -20,6 +20,7 @@ use super::{Attended, Gamma, check};
 use crate::Pass;
 use crate::batch_norm::Norms;
 use crate::fused::{self, Kept, Kernel};
+use crate::pass::{Geometry, Reach};
 
 /// The relation `delta` between two pixels' features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,16 +129,17 @@ pub fn pairwise(
     pass: &mut Pass,
 ) -> Attended<4> {
     check_shapes(&phi, &psi, &beta, position.as_ref(), gamma, options);
-    if !pass.listens("weights")
+    if !pass.wants_weights()
         && fused::runs_on(&phi)
         && options.window <= Window::LARGEST
         && let Some(norms) = Norms::new([&gamma.norm1, &gamma.norm2], &phi.device())
     {
         return Attended { out: fused(phi, psi, beta, position, gamma, options, norms), weights: None };
     }
+    let ([_, _, height, width], side) = (phi.dims(), options.window);
     let (out, weights) = plain(phi, psi, beta, position, gamma, options);
-    pass.record("weights", &weights);
-    Attended { out, weights: pass.listens("weights").then_some(weights) }
+    pass.record_weights(&weights, |_| Geometry::within_map([height, width], Reach::Window { side, mirrored: true }));
+    Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
 /// The same by the kernel that never forms the weights.

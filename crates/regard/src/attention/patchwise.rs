@@ -18,6 +18,7 @@ use super::{Attended, Gamma, check};
 use crate::Pass;
 use crate::batch_norm::Norms;
 use crate::fused::{self, Kept, Kernel};
+use crate::pass::{Geometry, Reach};
 
 /// The relation `delta` of a whole patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,12 +93,16 @@ pub fn patchwise(
     pass: &mut Pass,
 ) -> Attended<4> {
     check_shapes(phi.as_ref(), &psi, &beta, gamma, options);
-    if !pass.listens("weights") && fused::runs_on(&psi) && options.window <= Window::LARGEST {
+    if !pass.wants_weights() && fused::runs_on(&psi) && options.window <= Window::LARGEST {
         return Attended { out: fused(phi, psi, beta, gamma, options), weights: None };
     }
+    let ([_, _, height, width], side) = (psi.dims(), options.window);
     let (out, weights) = plain(phi, psi, beta, gamma, options);
-    pass.record("weights", &weights);
-    Attended { out, weights: pass.listens("weights").then_some(weights) }
+    pass.record_weights(&weights, |_| Geometry {
+        sums_to_one: false,
+        ..Geometry::within_map([height, width], Reach::Window { side, mirrored: true })
+    });
+    Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
 /// The same by two kernels that keep patches and weights in the cache, and a small norm between them.

@@ -26,8 +26,10 @@ use burn::tensor::{Bool, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::iter::once;
 
+use super::dot_product::dot_product_as;
 use super::{Attended, DotProduct, check, dot_product};
 use crate::Pass;
+use crate::pass::{Axes, Geometry};
 
 const NAME: &str = "space_time";
 
@@ -149,7 +151,7 @@ impl Step {
                 groups
             }
         };
-        Plan { tokens: grid.tokens(), whole: self == Self::Joint, groups }
+        Plan { grid, tokens: grid.tokens(), whole: self == Self::Joint, groups }
     }
 }
 
@@ -173,6 +175,12 @@ impl Grid {
     #[must_use]
     pub fn tokens(self) -> usize {
         1 + self.frames * self.height * self.width
+    }
+
+    /// The layout of the tokens.
+    #[must_use]
+    pub const fn axes(self) -> Axes {
+        Axes::Clip { prefix: 1, frames: self.frames, size: [self.height, self.width] }
     }
 
     /// The token of one patch.
@@ -234,6 +242,7 @@ fn bands(grid: Grid) -> Vec<Sequences> {
 /// A token's output is the mean over all places where it is a query; only the class token has several.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    grid: Grid,
     tokens: usize,
     /// One sequence of all tokens in order: nothing to regroup.
     whole: bool,
@@ -273,8 +282,9 @@ impl Plan {
     /// When the shapes do not fit together or the grid.
     pub fn attend(&self, query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         self.check_shapes(&query, &key, &value);
+        let geometry = |_: &Pass| Geometry::everywhere(self.grid.axes(), self.grid.axes());
         if self.whole {
-            return dot_product(query, key, value, &DotProduct::default(), pass);
+            return dot_product_as(query, key, value, &DotProduct::default(), pass, geometry);
         }
         let [batch, heads, _, _] = query.dims();
         let [_, _, _, width] = value.dims();
@@ -285,7 +295,7 @@ impl Plan {
         };
         let (query, key, value) = (rows(query), rows(key), rows(value));
 
-        let listens = pass.listens("weights");
+        let listens = pass.wants_weights();
         let (mut outs, mut weights) = (Vec::new(), Vec::new());
         for group in &self.groups {
             let gather = |rows: &Tensor<2>, tokens: &[usize]| self.gather(rows, tokens, [batch, heads, group.count]);
@@ -307,7 +317,7 @@ impl Plan {
         };
         let weights = listens.then(|| place(weights));
         if let Some(weights) = &weights {
-            pass.record("weights", weights);
+            pass.record_weights(weights, geometry);
         }
         Attended { out: place(outs), weights }
     }

@@ -12,10 +12,12 @@ use regard_kernels::blocks::Blocks;
 use regard_kernels::local::Local;
 use regard_kernels::window::Window;
 
+use super::dot_product::dot_product_as;
 use super::local::{self, check_relative};
-use super::{Attended, DotProduct, Relative, check, dot_product, project};
+use super::{Attended, DotProduct, Relative, check, project};
 use crate::Pass;
 use crate::fused::{self, Kept, Kernel};
+use crate::pass::{Geometry, Reach};
 
 /// Heads and block of the attention stem.
 #[derive(Clone, Debug)]
@@ -69,7 +71,8 @@ pub fn stem(
         .as_ref()
         .map(|relative| relative_scores(query.clone(), relative, options.block).mul_scalar(scale));
     let inside = DotProduct { scale: Some(scale), bias, ..DotProduct::default() };
-    let Attended { out, weights } = dot_product(query, key, value, &inside, pass);
+    let geometry = |_: &Pass| Geometry::within_map([height, width], Reach::Block { side: options.block });
+    let Attended { out, weights } = dot_product_as(query, key, value, &inside, pass, geometry);
     Attended { out: from_blocks(out, options.block, [batch, height, width]), weights }
 }
 
@@ -126,7 +129,7 @@ pub(crate) fn fuses(pixels: &Tensor<4>, options: &Stem, pass: &Pass) -> bool {
         height.is_multiple_of(options.block) && width.is_multiple_of(options.block),
         2 * options.block - 1 <= Window::LARGEST,
     ];
-    batch > 0 && fills && fits && !pass.listens("weights") && fused::runs_on(pixels)
+    batch > 0 && fills && fits && !pass.wants_weights() && fused::runs_on(pixels)
 }
 
 /// Sixteen of these blocks side by side.
@@ -236,6 +239,7 @@ fn check_shapes(query: &Tensor<4>, key: &Tensor<4>, values: &Tensor<5>, mixture:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attention::dot_product;
     use crate::attention::naive;
     use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
 

@@ -53,7 +53,9 @@ impl PatchEmbedConfig {
     /// Rows and columns of patches.
     #[must_use]
     pub const fn grid(&self) -> [usize; 2] {
-        [self.image[0] / self.patch, self.image[1] / self.patch]
+        // a patch without pixels is refused by `validate`; until then there are no patches
+        let side = if self.patch == 0 { usize::MAX } else { self.patch };
+        [self.image[0] / side, self.image[1] / side]
     }
 
     /// # Errors
@@ -82,6 +84,13 @@ impl PatchEmbed {
         let [_, channels, rows, columns] = images.dims();
         self.check(channels, [rows, columns]);
         self.proj.convolve(images).flatten::<3>(2, 3).swap_dims(1, 2)
+    }
+
+    /// Rows and columns of patches.
+    #[must_use]
+    pub fn grid(&self) -> [usize; 2] {
+        let [.., rows, columns] = self.proj.weight.lazy_shape().dims::<4>();
+        [self.image[0] / rows, self.image[1] / columns]
     }
 
     /// Rows and columns of the images that it takes.

@@ -10,6 +10,7 @@ use super::Linear;
 use crate::Pass;
 use crate::attention::{DotProduct, dot_product, masked_self_attention, merge_heads, split_heads};
 use crate::function;
+use crate::pass::Axes;
 
 /// Queries, keys and values by one map, and a map of what was attended.
 #[derive(Module, Debug)]
@@ -28,6 +29,8 @@ pub struct Memory {
     value: Tensor<4>,
     /// `[B, M]`, true for padding.
     padding: Option<Tensor<2, Bool>>,
+    /// How its tokens are laid out.
+    axes: Axes,
 }
 
 /// Keys and values of the tokens so far, `[B, A, M, K]` each; none before the first.
@@ -70,7 +73,8 @@ impl MultiHeadAttention {
         let dim = memory.dims()[2];
         let both = self.rows(memory, dim, 2 * dim);
         let [key, value] = [0, 1].map(|part| split_heads(both.clone().narrow(2, part * dim, dim), self.heads));
-        Memory { key, value, padding }
+        let axes = Axes::Slots(key.dims()[2]);
+        Memory { key, value, padding, axes }
     }
 
     /// Tokens look at a memory: `[B, N, D] -> [B, N, D]`, weights `[B, A, N, M]`.
@@ -78,7 +82,9 @@ impl MultiHeadAttention {
         let dim = x.dims()[2];
         let query = split_heads(self.rows(x, 0, dim), self.heads);
         let options = DotProduct { padding: memory.padding.clone(), ..DotProduct::default() };
-        let attended = dot_product(query, memory.key.clone(), memory.value.clone(), &options, pass);
+        let attended = pass.with_keys(memory.axes.clone(), |pass| {
+            dot_product(query, memory.key.clone(), memory.value.clone(), &options, pass)
+        });
         self.out_proj.forward(merge_heads(attended.out))
     }
 
@@ -90,12 +96,18 @@ impl MultiHeadAttention {
 }
 
 impl Memory {
+    /// The same with the layout of its tokens said, for whoever reads the attention to it.
+    #[must_use]
+    pub fn with_axes(self, axes: Axes) -> Self {
+        Self { axes, ..self }
+    }
+
     /// The sentences at these places, in this order.
     #[must_use]
     pub fn select(&self, places: &Tensor<1, burn::tensor::Int>) -> Self {
         let pick = |tensor: &Tensor<4>| tensor.clone().select(0, places.clone());
         let padding = self.padding.clone().map(|padding| padding.int().select(0, places.clone()).bool());
-        Self { key: pick(&self.key), value: pick(&self.value), padding }
+        Self { key: pick(&self.key), value: pick(&self.value), padding, axes: self.axes.clone() }
     }
 }
 

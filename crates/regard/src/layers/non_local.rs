@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::attention::{Affinity, Attended, NonLocalOptions, non_local};
 use crate::batch_norm::BatchNorm;
 use crate::cost::{Costed, Ledger, Work, size};
+use crate::pass::Axes;
 use crate::{Error, Pass};
 
 /// A non-local block in the words of the paper.
@@ -197,7 +198,9 @@ impl NonLocal {
             scale: config.scale.then(|| (theta.dims()[2] as f64).powf(-0.5)),
             concatenation: self.concatenation.as_ref().map(Param::val),
         };
-        let attended = non_local(theta, phi, g, &options, pass);
+        let keys = if config.sub_sample { pooled_axes(places) } else { axes(places) };
+        let attended = pass
+            .with_tokens(axes(places), |pass| pass.with_keys(keys, |pass| non_local(theta, phi, g, &options, pass)));
         let change = self.norm.forward(self.output.forward(attended.out).swap_dims(1, 2));
         Attended { out: features + pass.branch(change.reshape(shape)), weights: attended.weights }
     }
@@ -263,6 +266,22 @@ fn pointwise_cost(name: &str, map: &Linear, positions: usize, ledger: &mut Ledge
     };
     let parameters = size(&map.weight) + map.bias.as_ref().map_or(0, size);
     ledger.within(name, |ledger| ledger.line(parameters, work, positions * outputs));
+}
+
+/// How flattened positions are laid out.
+fn axes(places: &[usize]) -> Axes {
+    match *places {
+        [height, width] => Axes::Grid { prefix: 0, size: [height, width] },
+        [frames, height, width] => Axes::Clip { prefix: 0, frames, size: [height, width] },
+        _ => Axes::Slots(places.iter().product()),
+    }
+}
+
+/// The same of those that [`pool`] leaves.
+fn pooled_axes(places: &[usize]) -> Axes {
+    let time = usize::from(places.len() == 3);
+    let left = places.iter().enumerate().map(|(axis, size)| if axis < time { *size } else { size / size.min(&2) });
+    axes(&left.collect::<Vec<_>>())
 }
 
 /// Positions that [`pool`] leaves, and positions of one window.

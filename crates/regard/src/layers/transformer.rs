@@ -13,6 +13,7 @@ use super::tokens::{Embedding, Position, Positions};
 use super::{LayerNorm, Linear, check_size};
 use crate::attention::DotProduct;
 use crate::data::Tokens;
+use crate::pass::Axes;
 use crate::{Error, Pass};
 
 /// Where norms stand.
@@ -225,7 +226,8 @@ impl TransformerEncoder {
         let device = self.embed_tokens.weight.lazy_device();
         let x = self.embed_positions.forward(self.embed_tokens.forward(tokens.ids(&device)), 0);
         let x = pass.dropout(x, self.dropout);
-        self.through_layers(x, &DotProduct { causal, padding: tokens.padding(&device), ..DotProduct::default() }, pass)
+        let options = DotProduct { causal, padding: tokens.padding(&device), ..DotProduct::default() };
+        pass.with_tokens(Axes::Words(tokens.length()), |pass| self.through_layers(x, &options, pass))
     }
 
     /// `[B, N, D] -> [B, N, D]` through the layers alone.

@@ -10,12 +10,12 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table, through_blocks,
+    ledger_of_patches, prepend, small_table,
 };
 use crate::{Error, Pass};
 
@@ -128,12 +128,7 @@ impl Vit {
     /// # Panics
     /// When the images have another size or number of channels than the config says.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
-        let mut x = self.patch_embed.forward(images);
-        if let Some(token) = &self.cls_token {
-            x = prepend(token, x);
-        }
-        x = x + self.pos_embed.val();
-        self.read_out(through_blocks(&self.blocks, x, pass), pass)
+        self.forward_heads(images, pass).mean()
     }
 
     /// `[B, N, D] -> [B, classes]`: what the tokens after the last block, or after any other one, answer.
@@ -156,6 +151,68 @@ impl Vit {
     #[must_use]
     pub fn ledger_of_patches(&self) -> Ledger {
         ledger_of_patches(&self.patch_embed, &self.blocks)
+    }
+}
+
+impl Inspect for Vit {
+    fn blocks(&self) -> &'static str {
+        "blocks.*"
+    }
+
+    fn pooled(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.patch_embed.proj.weight.val())
+    }
+
+    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
+        Some(self)
+    }
+
+    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
+        Some(self)
+    }
+}
+
+impl ImageTransformer for Vit {
+    fn patch_embed(&self) -> &PatchEmbed {
+        &self.patch_embed
+    }
+
+    fn prefix(&self) -> usize {
+        usize::from(self.cls_token.is_some())
+    }
+
+    fn embed(&self, images: Tensor<4>) -> Tensor<3> {
+        let mut x = self.patch_embed.forward(images);
+        if let Some(token) = &self.cls_token {
+            x = prepend(token, x);
+        }
+        x + self.pos_embed.val()
+    }
+
+    fn encoder_blocks(&self) -> &Vec<EncoderBlock> {
+        &self.blocks
+    }
+
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
+        &mut self.blocks
+    }
+
+    fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads {
+        Heads::single(self.read_out(tokens, pass))
+    }
+
+    fn positions(&self) -> Tensor<3> {
+        self.pos_embed.val()
+    }
+}
+
+impl FamilyConfig for VitConfig {
+    fn position_grid(&self) -> Option<[usize; 2]> {
+        Some(self.grid())
     }
 }
 

@@ -2,7 +2,7 @@
 //! Touvron et al. 2020, "Training data-efficient image transformers & distillation through attention", arXiv:2012.12877.
 //!
 //! The distilled model has two heads. Inference averages their logits; training compares each with its own target, so
-//! [`Deit::forward_heads`] gives both.
+//! [`ImageTransformer::forward_heads`] gives both.
 //!
 //! Differences from facebookresearch/deit: `forward` always averages, where the source returns a pair while training;
 //! the start of the weights has no cut at a hundred deviations.
@@ -11,12 +11,12 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Heads, Preset};
+use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table, through_blocks,
+    ledger_of_patches, prepend, small_table,
 };
 use crate::{Error, Pass};
 
@@ -120,19 +120,6 @@ impl Deit {
         self.forward_heads(images, pass).mean()
     }
 
-    /// The same with the heads apart, as training needs them.
-    ///
-    /// # Panics
-    /// When the images have another size or number of channels than the config says.
-    pub fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
-        let mut x = self.patch_embed.forward(images);
-        if let Some(token) = &self.dist_token {
-            x = prepend(token, x);
-        }
-        x = prepend(&self.cls_token, x) + self.pos_embed.val();
-        self.read_out(through_blocks(&self.blocks, x, pass), pass)
-    }
-
     /// What the tokens `[B, N, D]` after the last block, or after any other one, answer.
     pub fn read_out(&self, x: Tensor<3>, pass: &mut Pass) -> Heads {
         let x = self.norm.forward(x);
@@ -148,6 +135,68 @@ impl Deit {
     #[must_use]
     pub fn ledger_of_patches(&self) -> Ledger {
         ledger_of_patches(&self.patch_embed, &self.blocks)
+    }
+}
+
+impl Inspect for Deit {
+    fn blocks(&self) -> &'static str {
+        "blocks.*"
+    }
+
+    fn pooled(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.patch_embed.proj.weight.val())
+    }
+
+    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
+        Some(self)
+    }
+
+    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
+        Some(self)
+    }
+}
+
+impl ImageTransformer for Deit {
+    fn patch_embed(&self) -> &PatchEmbed {
+        &self.patch_embed
+    }
+
+    fn prefix(&self) -> usize {
+        1 + usize::from(self.dist_token.is_some())
+    }
+
+    fn embed(&self, images: Tensor<4>) -> Tensor<3> {
+        let mut x = self.patch_embed.forward(images);
+        if let Some(token) = &self.dist_token {
+            x = prepend(token, x);
+        }
+        prepend(&self.cls_token, x) + self.pos_embed.val()
+    }
+
+    fn encoder_blocks(&self) -> &Vec<EncoderBlock> {
+        &self.blocks
+    }
+
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
+        &mut self.blocks
+    }
+
+    fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads {
+        self.read_out(tokens, pass)
+    }
+
+    fn positions(&self) -> Tensor<3> {
+        self.pos_embed.val()
+    }
+}
+
+impl FamilyConfig for DeitConfig {
+    fn position_grid(&self) -> Option<[usize; 2]> {
+        Some(self.grid())
     }
 }
 

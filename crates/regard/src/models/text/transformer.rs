@@ -17,6 +17,7 @@ use crate::layers::{
     Cache, Embedding, LayerNorm, Linear, Memory, NormPlace, Position, Positions, StackConfig, TransformerDecoderLayer,
     TransformerEncoder, TransformerLayerConfig, check_depth, check_size,
 };
+use crate::pass::Axes;
 use crate::{Error, Pass};
 
 /// An encoder and a decoder in the words of the paper.
@@ -149,7 +150,9 @@ impl Transformer {
         let memory = self.memory(memory, source);
         let x = self.words(target, 0);
         let x = pass.dropout(x, self.decoder.dropout);
-        let x = pass.within("decoder", |pass| self.decoder.through_layers(x, &memory, &DotProduct::default(), pass));
+        let x = pass.with_tokens(Axes::Words(target.length()), |pass| {
+            pass.within("decoder", |pass| self.decoder.through_layers(x, &memory, &DotProduct::default(), pass))
+        });
         self.logits(x)
     }
 
@@ -174,7 +177,11 @@ impl Transformer {
 
     fn memory(&self, memory: Tensor<3>, source: &Tokens) -> Vec<Memory> {
         let padding = source.padding(&memory.device());
-        self.decoder.layers.iter().map(|layer| layer.multihead_attn.memory(memory.clone(), padding.clone())).collect()
+        let words = Axes::Words(source.length());
+        let of_layer = |layer: &TransformerDecoderLayer| {
+            layer.multihead_attn.memory(memory.clone(), padding.clone()).with_axes(words.clone())
+        };
+        self.decoder.layers.iter().map(of_layer).collect()
     }
 
     /// `[B, N, D]`: no mask is needed for padding at the end, since a causal mask hides what comes later.

@@ -11,7 +11,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Inspect, Preset};
 use crate::attention::{PairPosition, PairRelation, PatchRelation};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
@@ -233,6 +233,19 @@ impl Block {
         map + pass.branch(self.conv.forward(self.bn2.forward_relu(attended)))
     }
 }
+
+impl Inspect for San {
+    fn blocks(&self) -> &'static str {
+        "stages.*.layer.*"
+    }
+
+    fn pooled(&self) -> Option<&'static str> {
+        // a stage ends with a norm of its own
+        Some("stages.*")
+    }
+}
+
+impl FamilyConfig for SanConfig {}
 
 impl Costed for San {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rnn_search::{self, RnnSearch, RnnSearchConfig, RnnSearchState};
 use super::transformer::{self, Transformer, TransformerConfig, TransformerState};
-use super::{changed, named, read_toml};
 use crate::data::Tokens;
+use crate::models::config;
 use crate::{Error, Pass};
 
 /// The configuration of any of them: in TOML, `model = "transformer"` and its fields.
@@ -56,7 +56,7 @@ impl TranslatorConfig {
     /// # Errors
     /// When there is no such field (the nearest one is named) or the value does not fit.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        changed(self, field, value)
+        config::with_field(self, field, value)
     }
 
     /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
@@ -67,7 +67,7 @@ impl TranslatorConfig {
     /// # Errors
     /// When it is not TOML, or a field is unknown, missing or does not fit.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        read_toml(text)
+        config::from_toml(text)
     }
 }
 
@@ -149,7 +149,7 @@ pub fn presets() -> Vec<TranslatorPreset> {
 /// # Errors
 /// When there is none; the nearest name is told.
 pub fn preset(name: &str) -> Result<TranslatorPreset, Error> {
-    named(presets(), name, |preset| preset.name)
+    config::find(presets(), name, |preset| preset.name)
 }
 
 #[cfg(test)]

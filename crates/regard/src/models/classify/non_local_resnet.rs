@@ -12,7 +12,7 @@ use burn::nn::pool::MaxPool2d;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Inspect, Preset};
 use crate::attention::Affinity;
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
@@ -227,6 +227,18 @@ impl NonLocalResNet {
         Some((number, &self.non_local[number]))
     }
 }
+
+impl Inspect for NonLocalResNet {
+    fn blocks(&self) -> &'static str {
+        "*.*"
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.conv1.weight.val())
+    }
+}
+
+impl FamilyConfig for NonLocalResNetConfig {}
 
 impl Costed for NonLocalResNet {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {

@@ -13,7 +13,7 @@ use burn::nn::pool::MaxPool2d;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Inspect, Preset};
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
@@ -168,6 +168,18 @@ impl ResNet {
         map
     }
 }
+
+impl Inspect for ResNet {
+    fn blocks(&self) -> &'static str {
+        "*.*"
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.conv1.weight.val())
+    }
+}
+
+impl FamilyConfig for ResNetConfig {}
 
 impl Costed for ResNet {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {

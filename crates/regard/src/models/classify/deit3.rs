@@ -11,12 +11,12 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table, through_blocks,
+    ledger_of_patches, prepend, small_table,
 };
 use crate::{Error, Pass};
 
@@ -111,8 +111,7 @@ impl Deit3 {
     /// # Panics
     /// When the images have another size or number of channels than the config says.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
-        let patches = self.patch_embed.forward(images) + self.pos_embed.val();
-        self.read_out(through_blocks(&self.blocks, prepend(&self.cls_token, patches), pass), pass)
+        self.forward_heads(images, pass).mean()
     }
 
     /// `[B, N, D] -> [B, classes]`: what the tokens after the last block, or after any other one, answer.
@@ -126,6 +125,64 @@ impl Deit3 {
     #[must_use]
     pub fn ledger_of_patches(&self) -> Ledger {
         ledger_of_patches(&self.patch_embed, &self.blocks)
+    }
+}
+
+impl Inspect for Deit3 {
+    fn blocks(&self) -> &'static str {
+        "blocks.*"
+    }
+
+    fn pooled(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.patch_embed.proj.weight.val())
+    }
+
+    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
+        Some(self)
+    }
+
+    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
+        Some(self)
+    }
+}
+
+impl ImageTransformer for Deit3 {
+    fn patch_embed(&self) -> &PatchEmbed {
+        &self.patch_embed
+    }
+
+    fn prefix(&self) -> usize {
+        1
+    }
+
+    fn embed(&self, images: Tensor<4>) -> Tensor<3> {
+        prepend(&self.cls_token, self.patch_embed.forward(images) + self.pos_embed.val())
+    }
+
+    fn encoder_blocks(&self) -> &Vec<EncoderBlock> {
+        &self.blocks
+    }
+
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
+        &mut self.blocks
+    }
+
+    fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads {
+        Heads::single(self.read_out(tokens, pass))
+    }
+
+    fn positions(&self) -> Tensor<3> {
+        self.pos_embed.val()
+    }
+}
+
+impl FamilyConfig for Deit3Config {
+    fn position_grid(&self) -> Option<[usize; 2]> {
+        Some(self.grid())
     }
 }
 

@@ -9,7 +9,7 @@ use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Inspect, Preset};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{BatchNorm, ConvNorm, GlobalAverage, Linear, square};
@@ -198,6 +198,18 @@ impl RegNet {
         self.head.fc.forward(GlobalAverage.forward(map))
     }
 }
+
+impl Inspect for RegNet {
+    fn blocks(&self) -> &'static str {
+        "*.*"
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.stem.conv.weight.val())
+    }
+}
+
+impl FamilyConfig for RegNetConfig {}
 
 impl Costed for RegNet {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {

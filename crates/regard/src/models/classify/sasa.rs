@@ -17,7 +17,7 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
+use super::{FamilyConfig, Inspect, Preset};
 use crate::convolution::Convolve;
 use crate::data::Preprocess;
 use crate::layers::{
@@ -281,6 +281,21 @@ impl Sasa {
         self.fc.forward(features)
     }
 }
+
+impl Inspect for Sasa {
+    fn blocks(&self) -> &'static str {
+        "groups.*.*"
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        match &self.stem {
+            Stem::Convolution(stem) => Some(stem.conv.weight.val()),
+            Stem::Attention(_) => None,
+        }
+    }
+}
+
+impl FamilyConfig for SasaConfig {}
 
 /// Either stem.
 #[derive(Module, Debug)]

@@ -14,6 +14,7 @@ use super::TextPreset;
 use crate::attention::{AdditiveMemory, AdditiveWeights};
 use crate::data::Tokens;
 use crate::layers::{Embedding, GatedUnit, Linear, check_size};
+use crate::pass::{Axes, Geometry};
 use crate::{Error, Pass};
 
 /// The network in the words of the paper.
@@ -150,7 +151,7 @@ impl RnnSearch {
         let mut state = self.read(source, pass);
         let words = pass.dropout(self.words(target), self.dropout);
         let mapped = self.decoder.unit.input.forward(words.clone());
-        let listens = pass.within("decoder.attention", |pass| pass.listens("weights"));
+        let listens = pass.within("decoder.attention", |pass| pass.wants_weights());
         let (mut before, mut contexts, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for n in 0..target.length() {
             before.push(state.state.clone().unsqueeze_dim::<3>(1));
@@ -162,7 +163,8 @@ impl RnnSearch {
         }
         if listens {
             let all = Tensor::cat(weights, 1).unsqueeze_dim::<4>(1);
-            pass.within("decoder.attention", |pass| pass.record("weights", &all));
+            let words = Geometry::everywhere(Axes::Words(target.length()), Axes::Words(source.length()));
+            pass.within("decoder.attention", |pass| pass.record_weights(&all, |_| words));
         }
         let hidden = self.hidden(Tensor::cat(before, 1), words, Tensor::cat(contexts, 1));
         self.decoder.output_projection.forward(pass.dropout(hidden, self.dropout))

@@ -1,0 +1,84 @@
+//! What a family says about itself: all that analyses, weights and packed models ask of a model beside its forward pass.
+//!
+//! A family implements these traits in its own file; nothing outside of it matches over families.
+
+use burn::tensor::Tensor;
+
+use super::Heads;
+use crate::Pass;
+use crate::layers::{EncoderBlock, PatchEmbed, through_blocks};
+use crate::pass::Axes;
+
+/// A configuration of a family.
+pub trait FamilyConfig {
+    /// Rows and columns that positions are learned for; none for models without such positions.
+    fn position_grid(&self) -> Option<[usize; 2]> {
+        None
+    }
+}
+
+/// A model of a family, looked at from outside.
+pub trait Inspect {
+    /// The names under which a forward pass records what every block gives, tokens `[B, N, D]` or maps `[B, C, H, W]`;
+    /// `*` stands for any one part of a name.
+    fn blocks(&self) -> &'static str;
+
+    /// The names of the maps `[B, C, H, W]` of which the last one is pooled for the head; none for models of tokens.
+    fn pooled(&self) -> Option<&'static str> {
+        Some(self.blocks())
+    }
+
+    /// The filters `[D, C, H, W]` of the first layer, where they cover more than one pixel.
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        None
+    }
+
+    /// The model as a transformer over patches, if it is one.
+    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
+        None
+    }
+}
+
+/// A transformer over patches: images become tokens, tokens go through blocks, a head reads them out.
+pub trait ImageTransformer {
+    fn patch_embed(&self) -> &PatchEmbed;
+
+    /// Tokens before those of the patches: of the class, of distillation.
+    fn prefix(&self) -> usize;
+
+    /// `[B, C, H, W] -> [B, N, D]`: the tokens before the first block.
+    ///
+    /// # Panics
+    /// When the images have another size or number of channels than the model was built for.
+    fn embed(&self, images: Tensor<4>) -> Tensor<3>;
+
+    fn encoder_blocks(&self) -> &Vec<EncoderBlock>;
+
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock>;
+
+    /// What the tokens `[B, N, D]` after the last block, or after any other one, answer.
+    fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads;
+
+    /// The table of learned positions, `[1, N, D]`; tokens of the prefix may have none.
+    fn positions(&self) -> Tensor<3>;
+
+    /// How the tokens are laid out.
+    fn axes(&self) -> Axes {
+        Axes::Grid { prefix: self.prefix(), size: self.patch_embed().grid() }
+    }
+
+    /// `[B, C, H, W]` to the logits of every head; records the tokens after each block under `blocks.i`.
+    ///
+    /// # Panics
+    /// When the images have another size or number of channels than the model was built for.
+    fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
+        let tokens = self.embed(images);
+        let tokens = pass.with_tokens(self.axes(), |pass| through_blocks(self.encoder_blocks(), tokens, pass));
+        self.read_out_heads(tokens, pass)
+    }
+}

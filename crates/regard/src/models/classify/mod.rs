@@ -1,0 +1,263 @@
+//! Classifiers: pictures in, logits out. A family is one file and one line in `families!`; it records under the paths
+//! of its parameters and knows its costs.
+
+pub mod deit;
+pub mod deit3;
+mod inspect;
+pub mod non_local_resnet;
+pub mod regnet;
+pub mod resnet;
+pub mod san;
+pub mod sasa;
+pub mod vit;
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::config;
+use crate::cost::{Costed, Ledger};
+use crate::data::Preprocess;
+use crate::{Error, Pass};
+
+pub use inspect::{FamilyConfig, ImageTransformer, Inspect};
+
+/// A named configuration of a paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset<C> {
+    /// What users call it.
+    pub name: &'static str,
+    /// Where it comes from, such as `arXiv:2010.11929`.
+    pub paper: &'static str,
+    /// What it expects of a picture.
+    pub preprocess: Preprocess,
+    /// Its configuration.
+    pub config: fn() -> C,
+}
+
+/// Writes the enums over all families, so that a family is one line and forgetting a match is impossible.
+macro_rules! families {
+    ($($variant:ident $module:ident $config:ident $model:ident;)*) => {
+        /// The configuration of any model: in TOML, `model = "vit"` and its fields.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "model", rename_all = "kebab-case")]
+        pub enum ModelConfig {
+            $($variant($module::$config),)*
+        }
+
+        /// Any model, ready to run.
+        #[derive(Module, Debug)]
+        #[allow(clippy::large_enum_variant)] // there is one of them, not an array
+        pub enum Model {
+            $($variant($module::$model),)*
+        }
+
+        impl ModelConfig {
+            /// The model with fresh parameters, which come to be when they are first used.
+            ///
+            /// # Errors
+            /// When a field cannot work; the error names it.
+            pub fn init(&self, device: &Device) -> Result<Model, Error> {
+                match self {
+                    $(Self::$variant(config) => config.init(device).map(Model::$variant),)*
+                }
+            }
+
+            /// Rows and columns of the pictures that it is made for.
+            pub fn image(&self) -> [usize; 2] {
+                match self {
+                    $(Self::$variant(config) => config.image,)*
+                }
+            }
+
+            /// Channels of a picture.
+            pub fn channels(&self) -> usize {
+                match self {
+                    $(Self::$variant(config) => config.channels,)*
+                }
+            }
+
+            /// Rows and columns of patches that positions are learned for; none for models without such positions.
+            pub fn grid(&self) -> Option<[usize; 2]> {
+                match self {
+                    $(Self::$variant(config) => config.position_grid(),)*
+                }
+            }
+
+            /// Number of logits.
+            pub fn classes(&self) -> usize {
+                match self {
+                    $(Self::$variant(config) => config.classes,)*
+                }
+            }
+        }
+
+        impl Model {
+            /// `[B, C, H, W] -> [B, classes]`
+            pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+                match self {
+                    $(Self::$variant(model) => model.forward(images, pass),)*
+                }
+            }
+        }
+
+        impl Model {
+            /// What the model's family says about it.
+            pub fn inspect(&self) -> &dyn Inspect {
+                match self {
+                    $(Self::$variant(model) => model,)*
+                }
+            }
+
+            /// The model as a transformer over patches, to be changed; none if it is none.
+            pub fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
+                match self {
+                    $(Self::$variant(model) => model.as_transformer_mut(),)*
+                }
+            }
+        }
+
+        impl Costed for Model {
+            fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+                match self {
+                    $(Self::$variant(model) => model.cost(shape, ledger),)*
+                }
+            }
+        }
+
+        /// Every preset, family by family.
+        pub fn presets() -> Vec<AnyPreset> {
+            let mut all = Vec::new();
+            $(all.extend($module::PRESETS.iter().map(|preset| AnyPreset {
+                name: preset.name,
+                paper: preset.paper,
+                preprocess: preset.preprocess,
+                config: ModelConfig::$variant((preset.config)()),
+            }));)*
+            all
+        }
+    };
+}
+
+families! {
+    Vit vit VitConfig Vit;
+    Deit deit DeitConfig Deit;
+    Deit3 deit3 Deit3Config Deit3;
+    Resnet resnet ResNetConfig ResNet;
+    Regnet regnet RegNetConfig RegNet;
+    NonLocalResnet non_local_resnet NonLocalResNetConfig NonLocalResNet;
+    San san SanConfig San;
+    Sasa sasa SasaConfig Sasa;
+}
+
+/// The logits of a model's heads, each `[B, classes]`.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// To be compared with the label.
+    pub class: Tensor<2>,
+    /// Of a distillation token, to be compared with the teacher.
+    pub distilled: Option<Tensor<2>>,
+}
+
+impl Heads {
+    /// Of a model with one head.
+    #[must_use]
+    pub const fn single(class: Tensor<2>) -> Self {
+        Self { class, distilled: None }
+    }
+
+    /// What inference reads: the mean of the heads.
+    #[must_use]
+    pub fn mean(self) -> Tensor<2> {
+        match self.distilled {
+            Some(distilled) => (self.class + distilled).div_scalar(2.0),
+            None => self.class,
+        }
+    }
+}
+
+impl Model {
+    /// The model as a transformer over patches, if it is one.
+    pub fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
+        self.inspect().as_transformer()
+    }
+
+    /// The same as [`forward`](Self::forward) with the heads apart, as training needs them.
+    pub fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
+        match self.as_transformer() {
+            Some(transformer) => transformer.forward_heads(images, pass),
+            None => Heads::single(self.forward(images, pass)),
+        }
+    }
+}
+
+/// A preset of any family.
+#[derive(Clone, Debug)]
+pub struct AnyPreset {
+    pub name: &'static str,
+    pub paper: &'static str,
+    pub preprocess: Preprocess,
+    pub config: ModelConfig,
+}
+
+impl AnyPreset {
+    /// The costs of the model for its nominal picture, without making a parameter.
+    ///
+    /// # Errors
+    /// When the configuration cannot work.
+    pub fn ledger(&self) -> Result<Ledger, Error> {
+        self.config.ledger(self.config.image())
+    }
+}
+
+impl ModelConfig {
+    /// The family's name, as `model = ".."` has it.
+    pub fn family(&self) -> String {
+        let value = serde_json::to_value(self).expect("a configuration is plain data");
+        value["model"].as_str().expect("the tag is text").to_string()
+    }
+
+    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a configuration is plain data")
+    }
+
+    /// The costs for a picture of another size.
+    ///
+    /// # Errors
+    /// When the configuration cannot work with that size.
+    pub fn ledger(&self, image: [usize; 2]) -> Result<Ledger, Error> {
+        let config = self.with("image", serde_json::json!(image))?;
+        let model = config.init(&crate::device::cpu())?;
+        Ok(Ledger::of(&model, [self.channels(), image[0], image[1]]))
+    }
+
+    /// The same with one field changed, as `--set depth=4` does.
+    ///
+    /// A table changes only what it names: `relation = { pairwise = { relation = "dot" } }` keeps the position.
+    ///
+    /// # Errors
+    /// When there is no such field (the nearest one is named) or the value does not fit.
+    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
+        config::with_field(self, field, value)
+    }
+
+    /// Reads a configuration in TOML.
+    ///
+    /// # Errors
+    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        config::from_toml(text)
+    }
+}
+
+/// The preset of a name.
+///
+/// # Errors
+/// When there is none; the nearest name is told.
+pub fn preset(name: &str) -> Result<AnyPreset, Error> {
+    config::find(presets(), name, |preset| preset.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! Models of text: tokens in, logits of tokens out.
+
+pub mod language_model;
+pub mod rnn_search;
+pub mod transformer;
+pub mod translator;
+
+/// A named configuration of a paper about text.
+#[derive(Clone, Copy, Debug)]
+pub struct TextPreset<C> {
+    /// What users call it.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// Its configuration.
+    pub config: fn() -> C,
+}
