@@ -1,10 +1,11 @@
 //! Images in, images out.
 
-use image::{DynamicImage, ImageDecoder as _, ImageFormat, ImageReader};
+use image::{DynamicImage, ImageFormat};
 use std::io::Cursor;
 use std::path::Path;
 
-use regard::data::MOST_PIXELS;
+use regard::data::decode_image;
+use regard::file::read_bounded;
 
 use crate::failure::Failure;
 
@@ -22,24 +23,17 @@ const WRITABLE: &[(&str, ImageFormat)] = &[
 
 /// Reads an image, upright as its camera held it.
 pub fn read(path: &Path) -> Result<DynamicImage, Failure> {
-    let unreadable = |reason: &dyn std::fmt::Display, hint: &str| {
-        Failure::input(format!("cannot read `{}`: {reason}", path.display()), hint)
-    };
-    let not_an_image = |error: image::ImageError| unreadable(&error, "png, jpeg, webp, tiff, bmp and gif are read");
-    let file = ImageReader::open(path).map_err(|error| unreadable(&error, "is the path right?"))?;
-    // the content decides, not the name
-    let file = file.with_guessed_format().map_err(|error| unreadable(&error, "is it a file?"))?;
-    let mut decoder = file.into_decoder().map_err(not_an_image)?;
-    let (columns, rows) = decoder.dimensions();
-    if u64::from(columns) * u64::from(rows) > MOST_PIXELS {
-        let reason = format!("{columns} x {rows} pixels are more than {MOST_PIXELS}");
-        return Err(unreadable(&reason, "make it smaller first"));
-    }
-    let orientation = decoder.orientation().map_err(not_an_image)?;
-    let mut image = DynamicImage::from_decoder(decoder).map_err(not_an_image)?;
-    image.apply_orientation(orientation);
-    Ok(image)
+    let unreadable =
+        |reason: &str, hint: &str| Failure::input(format!("cannot read `{}`: {reason}", path.display()), hint);
+    let bytes = read_bounded(path, MOST_BYTES).map_err(|error| match error {
+        regard::Error::File { reason, .. } => unreadable(&reason, "is the path right?"),
+        other => other.into(),
+    })?;
+    decode_image(&bytes).map_err(|reason| unreadable(&reason, "png, jpeg, webp, tiff, bmp and gif are read"))
 }
+
+/// The most bytes of a file.
+const MOST_BYTES: u64 = 1 << 29;
 
 /// The format that the ending of a path names, and that its folder is there.
 pub fn check_output(path: &Path) -> Result<ImageFormat, Failure> {

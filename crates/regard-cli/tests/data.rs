@@ -101,6 +101,45 @@ fn public_datasets_are_listed_and_another_name_is_refused() {
 }
 
 #[test]
+fn a_recipe_finds_what_fetch_leaves_behind() {
+    let folder = Path::new(".");
+    let recipe = text(&regard(folder, &["recipes", "cifar"]).stdout);
+    let help = text(&regard(folder, &["data", "fetch", "--help"]).stdout);
+    assert!(recipe.contains("regard data fetch cifar-10\n") && recipe.contains("\ndata = \"data/cifar-10\"\n"));
+    assert!(help.contains("[default: data]"), "{help}");
+}
+
+#[test]
+fn train_val_and_test_are_all_shown_and_compared() {
+    let root = tempfile::tempdir().unwrap();
+    for (part, levels) in [("train", 0..10), ("val", 10..15), ("test", 15..20)] {
+        for level in levels {
+            paint(&root.path().join(format!("flowers/{part}/rose/{level}.png")), 4, level);
+            paint(&root.path().join(format!("flowers/{part}/tulip/{level}.png")), 4, 100 + level);
+        }
+    }
+    let check = |args: &[&str]| {
+        let output = regard(root.path(), &[&["data", "check", "flowers"], args].concat());
+        (output.status.code(), text(&output.stdout))
+    };
+    let (status, told) = check(&[]);
+    assert_eq!(status, Some(0), "{told}");
+    insta::assert_snapshot!("data-check-three-parts", told);
+    let json: serde_json::Value = serde_json::from_str(&check(&["--json"]).1).unwrap();
+    assert_eq!((&json["train"], &json["validation"], &json["test"]), (&20.into(), &10.into(), &10.into()));
+    assert_eq!((&json["origins"]["validation"], &json["origins"]["test"]), (&"val/".into(), &"test/".into()));
+    paint(&root.path().join("flowers/test/rose/known.png"), 4, 12);
+    let (status, told) = check(&[]);
+    assert_eq!(status, Some(1));
+    let leak = "flowers/val/rose/12.png (validation) = flowers/test/rose/known.png (test)";
+    assert!(told.contains("copies in more than one part (leaks): 1") && told.contains(leak), "{told}");
+    // without test/ the folder val/ is the test, and a tenth of train is validation
+    fs::remove_dir_all(root.path().join("flowers/test")).unwrap();
+    let told = check(&[]).1;
+    assert!(told.contains("validation  a tenth of train\ntest        val/\n"), "{told}");
+}
+
+#[test]
 fn a_mirror_with_other_content_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

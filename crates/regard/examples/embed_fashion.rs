@@ -20,7 +20,7 @@ use packed::{Canvas, SIDE, STREAMS, unpack};
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("which folder has the IDX files?")?;
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/fashion");
-    for (name, part, of_class) in [("train.bin", Part::Train, 1200), ("test.bin", Part::Test, 200)] {
+    for (name, part, of_class) in [("train.bin", Part::TrainAndValidation, 1200), ("test.bin", Part::Test, 200)] {
         let pictures = first_of_each_class(&*open(&folder, part)?, of_class)?;
         let bytes = pack(&pictures)?;
         assert!(unpack(&bytes, pictures.len() / (SIDE * SIDE))? == pictures, "{name} unpacks to other pictures");

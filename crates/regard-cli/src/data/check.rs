@@ -1,8 +1,8 @@
 //! `regard data check`: what is wrong with a dataset?
 
 use indicatif::{ProgressBar, ProgressStyle};
-use regard::data::check::{ClassCount, Copies, Report, Side, check};
-use regard::data::dataset::{Part, layout, open};
+use regard::data::check::{ClassCount, Copies, Report, check};
+use regard::data::dataset::{Origins, layout, open_parts, origins};
 use regard::data::text::columns_of;
 use serde::Serialize;
 use std::io::Write;
@@ -36,6 +36,8 @@ pub(super) const LISTED: usize = 10;
 struct Json<'a> {
     source: &'a str,
     layout: &'static str,
+    /// Where validation and test come from.
+    origins: &'a Origins,
     problems: usize,
     #[serde(flatten)]
     report: &'a Report,
@@ -46,19 +48,20 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         return check_text::run(&args.source, columns, args.json, out);
     }
     let layout = layout(&args.source).map_err(unusable)?;
-    let part = |part| open(&args.source, part).map_err(unusable);
-    let (train, test) = (part(Part::Train)?, part(Part::Test)?);
-    let bar = ProgressBar::new((train.len() + test.len()) as u64);
+    let origins = origins(&args.source).map_err(unusable)?;
+    let parts = open_parts(&args.source).map_err(unusable)?;
+    let bar = ProgressBar::new((parts.train.len() + parts.validation.len() + parts.test.len()) as u64);
     bar.set_style(
         ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta}").expect("the template is fixed"),
     );
-    let report = check(&*train, &*test, args.least, || bar.inc(1));
+    let report = check(&parts, args.least, || bar.inc(1));
     bar.finish_and_clear();
 
     if args.json {
-        print_json(&Json { source: &args.source, layout, problems: report.problems(), report: &report }, out)?;
+        let (problems, report) = (report.problems(), &report);
+        print_json(&Json { source: &args.source, layout, origins: &origins, problems, report }, out)?;
     } else {
-        print(&report, layout, args.least, out)?;
+        print(&report, layout, &origins, args.least, out)?;
     }
     match report.problems() {
         0 => Ok(()),
@@ -70,15 +73,17 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     }
 }
 
-fn print(report: &Report, layout: &str, least: usize, out: &mut impl Write) -> Result<(), Failure> {
+fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &mut impl Write) -> Result<(), Failure> {
     let width = report.classes.iter().map(|count| count.name.chars().count()).max().unwrap_or(0).max(10) + 2;
-    writeln!(out, "{:<width$}{:>8}{:>8}", "class", "train", "test")?;
-    for ClassCount { name, train, test } in &report.classes {
-        writeln!(out, "{name:<width$}{train:>8}{test:>8}")?;
+    writeln!(out, "{:<width$}{:>8}{:>12}{:>8}", "class", "train", "validation", "test")?;
+    for ClassCount { name, train, validation, test } in &report.classes {
+        writeln!(out, "{name:<width$}{train:>8}{validation:>12}{test:>8}")?;
     }
-    writeln!(out, "{:<width$}{:>8}{:>8}\n", "all", report.train, report.test)?;
+    writeln!(out, "{:<width$}{:>8}{:>12}{:>8}\n", "all", report.train, report.validation, report.test)?;
 
     writeln!(out, "layout      {layout}")?;
+    writeln!(out, "validation  {}", origins.validation)?;
+    writeln!(out, "test        {}", origins.test)?;
     if let Some(sizes) = report.sizes {
         let told = |[rows, columns]: [usize; 2]| format!("{columns}x{rows}");
         if sizes.smallest == sizes.largest && sizes.typical == sizes.largest {
@@ -94,9 +99,11 @@ fn print(report: &Report, layout: &str, least: usize, out: &mut impl Write) -> R
     }
 
     list(out, "unreadable", report.unreadable.iter().map(|file| format!("{}: {}", file.name, file.reason)))?;
-    let few = report.few.iter().map(|count| format!("{}: {} train, {} test", count.name, count.train, count.test));
+    let few = report.few.iter().map(|ClassCount { name, train, validation, test }| {
+        format!("{name}: {train} train, {validation} validation, {test} test")
+    });
     list(out, &format!("classes with fewer than {least} pictures, or none in a part"), few)?;
-    list(out, "copies in training and test (leaks)", report.leaks().map(told))?;
+    list(out, "copies in more than one part (leaks)", report.leaks().map(told))?;
     let others = || report.duplicates.iter().filter(|copies| !copies.leak);
     list(out, "copies with different classes", others().filter(|copies| copies.conflict).map(told))?;
     list(out, "other copies", others().filter(|copies| !copies.conflict).map(told))?;
@@ -122,11 +129,11 @@ pub(super) fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Ite
     }
 }
 
-/// Copies in a line, with their classes when these differ and their parts when there are both.
+/// Copies in a line, with their classes when these differ and their parts when there are several.
 fn told(copies: &Copies) -> String {
     let of = |copy: &regard::data::check::Occurrence| {
         let class = copies.conflict.then(|| copy.class.clone());
-        let part = copies.leak.then(|| if copy.part == Side::Train { "train" } else { "test" }.to_string());
+        let part = copies.leak.then(|| copy.part.to_string());
         let notes: Vec<String> = class.into_iter().chain(part).collect();
         if notes.is_empty() { copy.name.clone() } else { format!("{} ({})", copy.name, notes.join(", ")) }
     };

@@ -58,7 +58,7 @@ impl Source {
     pub fn open(&self, trained: bool) -> Result<Pictures, Failure> {
         let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
         let part = match self.part {
-            Some(PartName::Train) => Part::Train,
+            Some(PartName::Train) => Part::TrainAndValidation,
             Some(PartName::Test) => Part::Test,
             Some(PartName::All) => Part::All,
             None if trained => Part::Test,

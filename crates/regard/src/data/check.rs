@@ -5,16 +5,17 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 
-use super::Dataset;
+use super::dataset::{Part, Parts};
 
 /// A class is too rare when another has more than so many times its training pictures.
 pub const MOST_IMBALANCE: f64 = 10.0;
 
-/// What was found in the two parts of a dataset.
+/// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Pictures that can be read.
     pub train: usize,
+    pub validation: usize,
     pub test: usize,
     pub classes: Vec<ClassCount>,
     /// None without a picture.
@@ -33,6 +34,7 @@ pub struct Report {
 pub struct ClassCount {
     pub name: String,
     pub train: usize,
+    pub validation: usize,
     pub test: usize,
 }
 
@@ -61,7 +63,7 @@ pub struct Copies {
     pub pictures: Vec<Occurrence>,
     /// They are not all of one class.
     pub conflict: bool,
-    /// They are in both parts, so that the test knows what was trained on.
+    /// They are in more than one part, so that a model is measured on what it was trained or chosen with.
     pub leak: bool,
 }
 
@@ -70,19 +72,11 @@ pub struct Copies {
 pub struct Occurrence {
     pub name: String,
     pub class: String,
-    pub part: Side,
-}
-
-/// Where a picture is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    Train,
-    Test,
+    pub part: Part,
 }
 
 impl Report {
-    /// Copies that are in both parts.
+    /// Copies that are in more than one part.
     pub fn leaks(&self) -> impl Iterator<Item = &Copies> {
         self.duplicates.iter().filter(|copies| copies.leak)
     }
@@ -104,28 +98,34 @@ impl Report {
 
 /// A picture as it was found.
 struct Seen {
-    side: Side,
+    part: Part,
     index: usize,
     /// Its size and the hash of its pixels.
     content: Result<([usize; 2], [u8; 32]), String>,
 }
 
 /// Reads every picture; a class should have at least `least`. `tick` is called after each.
-pub fn check(train: &dyn Dataset, test: &dyn Dataset, least: usize, tick: impl Fn() + Sync) -> Report {
-    let part = |side| if side == Side::Train { train } else { test };
-    let places = (0..train.len()).map(|index| (Side::Train, index));
-    let places: Vec<(Side, usize)> = places.chain((0..test.len()).map(|index| (Side::Test, index))).collect();
-    let look = |(side, index)| {
-        let picture = part(side).picture(index).map_err(|error| error.to_string());
-        tick();
-        Seen { side, index, content: picture.map(|picture| (picture.size(), hash(picture.size(), picture.pixels()))) }
+pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> Report {
+    let dataset = |part| match part {
+        Part::Validation => &parts.validation,
+        Part::Test => &parts.test,
+        _ => &parts.train,
     };
-    let seen: Vec<Seen> = places.into_par_iter().map(look).collect();
+    let all = [Part::Train, Part::Validation, Part::Test];
+    let pictures = all.into_iter().flat_map(|part| (0..dataset(part).len()).map(move |index| (part, index)));
+    let pictures: Vec<(Part, usize)> = pictures.collect();
+    let look = |(part, index)| {
+        let picture = dataset(part).picture(index).map_err(|error| error.to_string());
+        tick();
+        Seen { part, index, content: picture.map(|picture| (picture.size(), hash(picture.size(), picture.pixels()))) }
+    };
+    let seen: Vec<Seen> = pictures.into_par_iter().map(look).collect();
 
-    let class = |seen: &Seen| part(seen.side).classes()[part(seen.side).label(seen.index)].clone();
-    let name = |seen: &Seen| part(seen.side).name(seen.index);
-    let mut classes: Vec<ClassCount> =
-        train.classes().iter().map(|name| ClassCount { name: name.clone(), train: 0, test: 0 }).collect();
+    let label = |seen: &Seen| dataset(seen.part).label(seen.index);
+    let class = |seen: &Seen| dataset(seen.part).classes()[label(seen)].clone();
+    let name = |seen: &Seen| dataset(seen.part).name(seen.index);
+    let count = |name: &String| ClassCount { name: name.clone(), train: 0, validation: 0, test: 0 };
+    let mut classes: Vec<ClassCount> = parts.train.classes().iter().map(count).collect();
     let (mut sizes, mut unreadable) = (Vec::new(), Vec::new());
     let mut by_content: HashMap<[u8; 32], Vec<&Seen>> = HashMap::new();
     for found in &seen {
@@ -133,11 +133,12 @@ pub fn check(train: &dyn Dataset, test: &dyn Dataset, least: usize, tick: impl F
             Ok((size, hash)) => {
                 sizes.push(*size);
                 by_content.entry(*hash).or_default().push(found);
-                let counts = &mut classes[part(found.side).label(found.index)];
-                match found.side {
-                    Side::Train => counts.train += 1,
-                    Side::Test => counts.test += 1,
-                }
+                let counts = &mut classes[label(found)];
+                *match found.part {
+                    Part::Validation => &mut counts.validation,
+                    Part::Test => &mut counts.test,
+                    _ => &mut counts.train,
+                } += 1;
             }
             Err(reason) => {
                 let name = name(found);
@@ -149,22 +150,26 @@ pub fn check(train: &dyn Dataset, test: &dyn Dataset, least: usize, tick: impl F
     }
     let mut groups: Vec<Vec<&Seen>> = by_content.into_values().filter(|group| group.len() > 1).collect();
     // in the order of their first pictures, whatever the order of the hashes
-    groups.sort_unstable_by_key(|group| (group[0].side == Side::Test, group[0].index));
+    groups.sort_unstable_by_key(|group| (all.iter().position(|part| *part == group[0].part), group[0].index));
     let copies = |group: Vec<&Seen>| Copies {
         conflict: group.iter().any(|other| class(other) != class(group[0])),
-        leak: group.iter().any(|other| other.side != group[0].side),
+        leak: group.iter().any(|other| other.part != group[0].part),
         pictures: group
             .iter()
-            .map(|seen| Occurrence { name: name(seen), class: class(seen), part: seen.side })
+            .map(|seen| Occurrence { name: name(seen), class: class(seen), part: seen.part })
             .collect(),
     };
     let lacks = |count: &&ClassCount| {
-        count.train + count.test < least || count.train == 0 || (count.test == 0 && !test.is_empty())
+        count.train + count.validation + count.test < least
+            || count.train == 0
+            || (count.validation == 0 && !parts.validation.is_empty())
+            || (count.test == 0 && !parts.test.is_empty())
     };
     let most = classes.iter().map(|count| count.train).max().unwrap_or(0);
     let fewest = classes.iter().map(|count| count.train).min().unwrap_or(0);
     Report {
         train: classes.iter().map(|count| count.train).sum(),
+        validation: classes.iter().map(|count| count.validation).sum(),
         test: classes.iter().map(|count| count.test).sum(),
         sizes: Sizes::of(&sizes),
         unreadable,
@@ -202,7 +207,8 @@ fn hash(size: [usize; 2], pixels: &[u8]) -> [u8; 32] {
 mod tests {
     use super::*;
     use crate::Error;
-    use crate::data::Picture;
+    use crate::data::{Dataset, Picture};
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Pictures by class and content: a level, or none when unreadable.
@@ -235,19 +241,23 @@ mod tests {
         }
     }
 
-    fn toy(pictures: &[(usize, Option<u8>)]) -> Toy {
-        Toy(vec!["a".into(), "b".into()], pictures.to_vec())
+    fn toy(pictures: &[(usize, Option<u8>)]) -> Arc<dyn Dataset> {
+        Arc::new(Toy(vec!["a".into(), "b".into()], pictures.to_vec()))
+    }
+
+    fn parts(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)]) -> Parts {
+        Parts { train: toy(train), validation: toy(&[]), test: toy(test) }
     }
 
     fn report(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)], least: usize) -> Report {
-        check(&toy(train), &toy(test), least, || {})
+        check(&parts(train, test), least, || {})
     }
 
     #[test]
     fn a_sound_dataset_has_no_problems() {
         let report = report(&[(0, Some(1)), (0, Some(2)), (1, Some(3))], &[(0, Some(4)), (1, Some(55))], 2);
         assert_eq!((report.problems(), report.train, report.test, report.imbalance), (0, 3, 2, Some(2.0)));
-        assert_eq!(report.classes[0], ClassCount { name: "a".into(), train: 2, test: 1 });
+        assert_eq!(report.classes[0], ClassCount { name: "a".into(), train: 2, validation: 0, test: 1 });
         let sizes = Sizes { smallest: [1, 2], largest: [6, 2], typical: [1, 2] };
         assert_eq!(report.sizes, Some(sizes));
     }
@@ -287,6 +297,24 @@ mod tests {
     }
 
     #[test]
+    fn leaks_are_found_between_any_two_parts() {
+        let pictures = |levels: [u8; 2]| toy(&[(0, Some(levels[0])), (1, Some(levels[1]))]);
+        for (train, validation, test, leaks) in [
+            ([1, 2], [1, 3], [4, 5], 1),
+            ([1, 2], [3, 4], [1, 5], 1),
+            ([1, 2], [3, 4], [4, 5], 1),
+            ([1, 2], [1, 3], [1, 3], 2),
+            ([1, 2], [3, 4], [5, 6], 0),
+        ] {
+            let [train, validation, test] = [train, validation, test].map(pictures);
+            let report = check(&Parts { train, validation, test }, 1, || {});
+            assert_eq!((report.leaks().count(), report.validation), (leaks, 2));
+        }
+        let half = Parts { train: pictures([1, 2]), validation: toy(&[(0, Some(3))]), test: pictures([4, 5]) };
+        assert_eq!(check(&half, 1, || {}).few[0].name, "b", "it is missing in validation");
+    }
+
+    #[test]
     fn pictures_of_other_shapes_are_not_duplicates() {
         assert_ne!(hash([1, 4], &[0; 12]), hash([2, 2], &[0; 12]));
     }
@@ -311,7 +339,7 @@ mod tests {
     fn every_picture_ticks_once_and_nothing_is_a_report_too() {
         let ticks = AtomicUsize::new(0);
         let tick = || _ = ticks.fetch_add(1, Ordering::Relaxed);
-        check(&toy(&[(0, Some(1)), (0, None)]), &toy(&[(1, Some(1))]), 1, tick);
+        check(&parts(&[(0, Some(1)), (0, None)], &[(1, Some(1))]), 1, tick);
         assert_eq!(ticks.into_inner(), 3);
         let report = report(&[], &[], 1);
         assert_eq!((report.sizes, report.few.len(), report.imbalance), (None, 2, None));

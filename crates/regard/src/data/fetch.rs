@@ -190,7 +190,7 @@ impl Public {
     /// Opens it and counts.
     fn verify(&self, place: &Path) -> Result<(), Error> {
         let source = place.to_str().ok_or_else(|| Error::file(place, "its name is not UTF-8"))?;
-        let (train, test) = (dataset::open(source, Part::Train)?, dataset::open(source, Part::Test)?);
+        let (train, test) = (dataset::open(source, Part::TrainAndValidation)?, dataset::open(source, Part::Test)?);
         let [classes, trained, tested] = self.counts;
         let found = [train.classes().len(), train.len(), test.len()];
         if found != self.counts {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::Error;
+use crate::{Error, file};
 
 /// The thousand classes of ImageNet-1k, in the order of their indices.
 pub fn imagenet() -> Vec<String> {
@@ -12,9 +12,9 @@ pub fn imagenet() -> Vec<String> {
 /// One name a line, in the order of their indices.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// When the file cannot be read, is larger than [`file::MOST_TEXT`], or is a device or a pipe.
 pub fn read(path: &Path) -> Result<Vec<String>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
+    let text = file::read_text(path)?;
     Ok(text.lines().map(|line| line.trim().to_string()).collect())
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-use crate::Error;
+use crate::{Error, file};
 
 /// How pixels are interpolated; both as PIL does, with antialiasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Preprocess {
     /// # Errors
     /// When it cannot be read, or a field is unknown, missing or does not fit.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
+        let text = file::read_text(path)?;
         toml::from_str(&text).map_err(|error| Error::file(path, error.message()))
     }
 }

@@ -181,7 +181,7 @@ impl Parts {
             let whole = dataset::open(&recipe.data, part)?;
             Ok(if most > 0 { Arc::new(dataset::take_per_class(whole, most)) } else { whole })
         };
-        let train = part(Part::Train, recipe.per_class)?;
+        let train = part(Part::TrainAndValidation, recipe.per_class)?;
         let test = part(Part::Test, recipe.test_per_class)?;
         let (config, preprocess) = recipe.model(train.classes().len())?;
         Ok(Self { train, test, config, preprocess })

@@ -1,11 +1,11 @@
 //! Files of numbers, plain or packed by gzip, that may not be what they say.
 
 use flate2::read::MultiGzDecoder;
-use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::Error;
+use crate::file::open_regular;
 
 /// The most bytes that a file may be or become.
 pub const MOST: u64 = 1 << 30;
@@ -13,7 +13,7 @@ pub const MOST: u64 = 1 << 30;
 /// The content of a file, unpacked when it is packed.
 pub fn reader(path: &Path) -> Result<Box<dyn Read>, Error> {
     let wrong = |error| Error::file(path, error);
-    let mut file = File::open(path).map_err(wrong)?;
+    let mut file = open_regular(path)?;
     let mut start = Vec::new();
     (&mut file).take(2).read_to_end(&mut start).map_err(wrong)?;
     file.seek(SeekFrom::Start(0)).map_err(wrong)?;
@@ -39,7 +39,7 @@ pub fn whole(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     reader(path)?.take(most + 1).read_to_end(&mut bytes).map_err(|error| Error::file(path, error))?;
     if bytes.len() as u64 > most {
-        return Err(Error::file(path, format!("more than {most} bytes")));
+        return Err(Error::file(path, format!("larger than {most} bytes")));
     }
     Ok(bytes)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::memory::{Block, Memory, Order};
-use super::{Dataset, Part, bytes};
+use super::{Opened, Part, bytes};
 use crate::Error;
 use crate::data::labels;
 
@@ -48,11 +48,11 @@ pub fn hundred_is_here(folder: &Path) -> bool {
     HUNDRED.is_here(folder)
 }
 
-pub fn open_ten(folder: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
+pub fn open_ten(folder: &Path, part: Part) -> Result<Opened, Error> {
     TEN.open(folder, part)
 }
 
-pub fn open_hundred(folder: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
+pub fn open_hundred(folder: &Path, part: Part) -> Result<Opened, Error> {
     HUNDRED.open(folder, part)
 }
 
@@ -61,11 +61,15 @@ impl Version {
         folder.join(self.train[0]).is_file() || folder.join(self.test).is_file()
     }
 
-    fn open(&self, folder: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
-        let train = self.train.iter().filter(|_| part.has_train());
-        let files = train.copied().chain(part.has_test().then_some(self.test));
-        let blocks = files.map(|file| self.read(&folder.join(file)).map(Arc::new)).collect::<Result<_, _>>()?;
-        Ok(Arc::new(Memory::new(self.class_names(folder)?, [SIDE, SIDE], Order::Planes, blocks)?))
+    fn open(&self, folder: &Path, part: Part) -> Result<Opened, Error> {
+        let read = |file: &str| self.read(&folder.join(file)).map(Arc::new);
+        let train = self.train.iter().filter(|_| part.needs_train());
+        let mut blocks = train.map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+        let count = blocks.iter().map(|block| block.labels.len()).sum();
+        if part.has_test() {
+            blocks.push(read(self.test)?);
+        }
+        Ok(Opened::packed(Memory::new(self.class_names(folder)?, [SIDE, SIDE], Order::Planes, blocks)?, count))
     }
 
     fn read(&self, path: &Path) -> Result<Block, Error> {
@@ -121,25 +125,27 @@ mod tests {
     fn batches_follow_each_other_and_planes_become_pixels() {
         let folder = ten();
         assert!(ten_is_here(folder.path()) && !hundred_is_here(folder.path()));
-        let train = open_ten(folder.path(), Part::Train).unwrap();
+        let open = |part| open_ten(folder.path(), part).unwrap().only(part);
+        let train = open(Part::TrainAndValidation);
         assert_eq!((train.len(), train.classes()), (10, &CLASSES.map(String::from)[..]));
         assert_eq!((train.label(4), train.label(5)), (2, 7));
         assert!(train.name(5).ends_with("data_batch_3.bin #1"));
         let picture = train.picture(4).unwrap();
         assert_eq!((picture.size(), &picture.pixels()[..6]), ([32, 32], &[20, 21, 22, 20, 21, 22][..]));
-        assert_eq!(open_ten(folder.path(), Part::Test).unwrap().label(0), 5);
-        assert_eq!(open_ten(folder.path(), Part::All).unwrap().len(), 12);
+        assert_eq!(open(Part::Test).label(0), 5);
+        assert_eq!(open(Part::All).len(), 12);
     }
 
     #[test]
     fn the_fine_label_of_cifar_100_is_the_class() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("train.bin"), record(&[3, 99], 5)).unwrap();
-        let train = open_hundred(folder.path(), Part::Train).unwrap();
+        let open = || open_hundred(folder.path(), Part::Train).unwrap().only(Part::Train);
+        let train = open();
         assert_eq!((train.len(), train.label(0), train.classes()[99].as_str()), (1, 99, "99"));
         let names: Vec<String> = (0..100).map(|class| format!("name {class}")).collect();
         std::fs::write(folder.path().join("fine_label_names.txt"), names.join("\n") + "\n\n").unwrap();
-        assert_eq!(open_hundred(folder.path(), Part::Train).unwrap().classes()[99], "name 99");
+        assert_eq!(open().classes()[99], "name 99");
     }
 
     #[test]
@@ -153,12 +159,12 @@ mod tests {
         ] {
             let folder = ten();
             std::fs::write(folder.path().join(file), bytes).unwrap();
-            let error = open_ten(folder.path(), Part::Train).unwrap_err().to_string();
+            let error = open_ten(folder.path(), Part::Train).err().unwrap().to_string();
             assert!(error.contains(file) && error.contains(reason), "{error}");
         }
         let folder = ten();
         std::fs::remove_file(folder.path().join("data_batch_4.bin")).unwrap();
-        assert!(open_ten(folder.path(), Part::Train).unwrap_err().to_string().contains("data_batch_4.bin: "));
+        assert!(open_ten(folder.path(), Part::Train).err().unwrap().to_string().contains("data_batch_4.bin: "));
         assert!(open_ten(folder.path(), Part::Test).is_ok(), "what is not asked for may be missing");
     }
 }

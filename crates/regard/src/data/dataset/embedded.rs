@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::memory::{Block, Memory, Order};
 use super::packed::{SIDE, unpack};
-use super::{Dataset, Part};
+use super::{Opened, Part};
 
 pub const NAME: &str = "fashion";
 
@@ -27,10 +27,11 @@ pub fn class_names() -> Vec<String> {
     CLASSES.map(String::from).to_vec()
 }
 
-pub fn open(part: Part) -> Arc<dyn Dataset> {
-    let train = part.has_train().then(|| TRAIN_BLOCK.clone());
+pub fn open(part: Part) -> Opened {
+    let train = part.needs_train().then(|| TRAIN_BLOCK.clone());
+    let count = train.as_ref().map_or(0, |block| block.labels.len());
     let blocks = train.into_iter().chain(part.has_test().then(|| TEST_BLOCK.clone())).collect();
-    Arc::new(Memory::new(class_names(), [SIDE, SIDE], Order::Gray, blocks).expect("the files are ours"))
+    Opened::packed(Memory::new(class_names(), [SIDE, SIDE], Order::Gray, blocks).expect("the files are ours"), count)
 }
 
 /// Pictures of the classes in turn: the first of each class, then the second of each.
@@ -42,22 +43,29 @@ fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<Block> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bytes;
+    use super::super::{Dataset, bytes};
     use super::*;
     use std::collections::HashSet;
     use std::path::Path;
 
     #[test]
-    fn every_class_has_1200_and_200_pictures_and_none_is_in_both_parts() {
+    fn every_class_has_1080_and_120_and_200_pictures_and_none_is_in_two_parts() {
+        let open = |part| open(part).only(part);
         let (train, test) = (open(Part::Train), open(Part::Test));
+        let (validation, both) = (open(Part::Validation), open(Part::TrainAndValidation));
         assert_eq!(train.classes()[9], "ankle boot");
-        for (part, expected) in [(&train, TRAIN), (&test, TEST)] {
+        for (part, expected) in [(&train, 1080), (&validation, 120), (&both, TRAIN), (&test, TEST)] {
             let mut counts = [0; 10];
             (0..part.len()).for_each(|index| counts[part.label(index)] += 1);
             assert_eq!(counts, [expected; 10]);
         }
         let pictures = |block: &'static Block| block.pixels.chunks_exact(SIDE * SIDE).collect::<HashSet<_>>();
         assert!(pictures(&TRAIN_BLOCK).is_disjoint(&pictures(&TEST_BLOCK)));
+        let names = |part: &dyn Dataset| (0..part.len()).map(|index| part.name(index)).collect::<HashSet<_>>();
+        assert!(names(&*train).is_disjoint(&names(&*validation)));
+        // drawn by their indices: the same for everybody, for good
+        let first: Vec<String> = (0..3).map(|index| validation.name(index)).collect();
+        assert_eq!(first, ["fashion train #39", "fashion train #49", "fashion train #51"]);
         let all = open(Part::All);
         assert_eq!(all.len(), 14_000);
         assert_eq!(all.picture(12_003).unwrap(), test.picture(3).unwrap());

@@ -6,70 +6,93 @@
 //! flowers/tulip/3.jpg         flowers/val/rose/3.jpg
 //! ```
 //!
-//! Labels are in the order of the names of the folders. Pictures may be in folders below these. Where there are several
-//! of `val`, `valid`, `validation` and `test`, the first of them is the test.
+//! Labels are in the order of the names of the folders. Pictures may be in folders below these.
+//!
+//! With `train/`, `val/` and `test/` each part is its folder; `val` may also be called `valid`, `validation` or `dev`.
+//! With `train/` and `val/` alone, as ImageNet has it, `val/` is what is measured once at the end, so it is the test, and
+//! validation is a tenth of `train/`. With `train/` and `test/` validation is a tenth of `train/`, too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{Files, Sample, any_picture_below, entries, is_hidden, is_picture, pictures_below};
-use super::split::part_of;
-use super::{Dataset, Part};
+use super::split::{split_files, split_train_files};
+use super::{Opened, Origin, Origins, Part};
 use crate::Error;
 
-const TESTS: [&str; 4] = ["val", "valid", "validation", "test"];
+const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 
 /// Where the pictures of a folder are.
-enum Parts {
-    /// Folders of the training and of the test pictures.
-    Two(PathBuf, PathBuf),
-    /// A folder of both.
-    One(PathBuf),
+enum Folders {
+    /// All in one folder.
+    Whole(PathBuf),
+    /// In a folder for each part; validation may have none.
+    Parts { train: PathBuf, validation: Option<PathBuf>, test: PathBuf },
 }
 
 pub fn is_here(root: &Path) -> bool {
     class_folders(root).is_ok_and(|folders| folders.iter().any(|folder| any_picture_below(folder)))
 }
 
-pub fn open(root: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
-    Ok(Arc::new(match parts(root)? {
-        Parts::One(folder) => {
+pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
+    let (train, validation, test) = match folders(root)? {
+        Folders::Whole(folder) => {
             let classes = class_names(&[&folder])?;
-            let samples = part_of(&folder, samples(&folder, &classes)?, part);
-            Files { classes, samples }
+            let samples = samples(&folder, &classes)?;
+            let parts = split_files(&folder, &samples);
+            return Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts });
         }
-        Parts::Two(train, test) => {
-            // one list for both: a class may be missing on one side
-            let classes = class_names(&[&train, &test])?;
-            let mut found = Vec::new();
-            if part.has_train() {
-                found.extend(samples(&train, &classes)?);
-            }
-            if part.has_test() {
-                found.extend(samples(&test, &classes)?);
-            }
-            Files { classes, samples: found }
-        }
-    }))
+        Folders::Parts { train, validation, test } => (train, validation, test),
+    };
+    // one list for all: a class may be missing in a part
+    let folders: Vec<&Path> = [&train, &test].into_iter().chain(&validation).map(PathBuf::as_path).collect();
+    let classes = class_names(&folders)?;
+    let (mut found, mut parts) = (Vec::new(), Vec::new());
+    if part.needs_train() {
+        found = samples(&train, &classes)?;
+        parts = if validation.is_some() { vec![Part::Train; found.len()] } else { split_train_files(&train, &found) };
+    }
+    let others = [(validation, Part::Validation), (Some(test), Part::Test)];
+    for (folder, own) in others.into_iter().filter(|(_, own)| part.contains(*own)) {
+        let Some(folder) = folder else { continue };
+        found.extend(samples(&folder, &classes)?);
+        parts.resize(found.len(), own);
+    }
+    Ok(Opened { dataset: Arc::new(Files { classes, samples: found }), parts })
 }
 
-pub fn has_parts(root: &Path) -> Result<bool, Error> {
-    Ok(matches!(parts(root)?, Parts::Two(..)))
+pub fn origins(root: &Path) -> Result<Origins, Error> {
+    let own = |folder: &Path| Origin::Own(class_name(folder) + "/");
+    Ok(match folders(root)? {
+        Folders::Whole(_) => Origins { validation: Origin::TenthOfTrain, test: Origin::Fifth },
+        Folders::Parts { validation, test, .. } => {
+            Origins { validation: validation.as_deref().map_or(Origin::TenthOfTrain, own), test: own(&test) }
+        }
+    })
 }
 
-fn parts(root: &Path) -> Result<Parts, Error> {
+fn folders(root: &Path) -> Result<Folders, Error> {
     let train = root.join("train");
     if !holds_classes(&train)? {
-        return Ok(Parts::One(root.into()));
+        return Ok(Folders::Whole(root.into()));
     }
-    for test in TESTS {
-        let test = root.join(test);
-        if holds_classes(&test)? {
-            return Ok(Parts::Two(train, test));
+    let mut validation = None;
+    for name in VALIDATION {
+        let folder = root.join(name);
+        if holds_classes(&folder)?
+            && let Some(other) = validation.replace(folder)
+        {
+            let reason = format!("both {}/ and {name}/ are names of the validation part", class_name(&other));
+            return Err(Error::file(root, reason));
         }
     }
-    Ok(Parts::One(train))
+    let test = root.join("test");
+    Ok(match (holds_classes(&test)?, validation) {
+        (true, validation) => Folders::Parts { train, validation, test },
+        (false, Some(test)) => Folders::Parts { train, validation: None, test },
+        (false, None) => Folders::Whole(train),
+    })
 }
 
 /// Whether a folder is one of classes; a class called `train` holds pictures instead.
@@ -106,6 +129,7 @@ fn samples(root: &Path, classes: &[String]) -> Result<Vec<Sample>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::dataset::Dataset;
     use crate::data::dataset::tests::{names, paint};
 
     fn root_with(pictures: &[&str]) -> tempfile::TempDir {
@@ -114,41 +138,86 @@ mod tests {
         root
     }
 
+    fn part(root: &Path, part: Part) -> Arc<dyn Dataset> {
+        open(root, part).unwrap().only(part)
+    }
+
+    fn origin(root: &Path) -> [String; 2] {
+        let Origins { validation, test } = origins(root).unwrap();
+        [validation.to_string(), test.to_string()]
+    }
+
+    /// Twelve training pictures, and one of each of the other folders.
+    fn parted(others: &[&str]) -> tempfile::TempDir {
+        let train = (0..12).map(|i| format!("train/{}/{i}.png", if i < 6 { "b" } else { "c" }));
+        let all: Vec<String> = train.chain(others.iter().map(|other| format!("{other}/a/{other}.png"))).collect();
+        root_with(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     #[test]
-    fn parts_below_a_folder_are_taken_as_they_are() {
-        for test in TESTS {
-            let root = root_with(&["train/b/1.png", "train/c/deep/2.PNG", &format!("{test}/a/3.png")]);
-            let part = |part| open(root.path(), part).unwrap();
-            assert_eq!(names(root.path(), &*part(Part::Train)), ["train/b/1.png 1", "train/c/deep/2.PNG 2"]);
-            assert_eq!(names(root.path(), &*part(Part::Test)), [format!("{test}/a/3.png 0")]);
-            assert_eq!(part(Part::All).len(), 3);
-            assert!(has_parts(root.path()).unwrap());
-            assert_eq!(part(Part::Test).classes(), ["a", "b", "c"], "labels mean the same in both parts");
+    fn train_val_and_test_are_each_themselves() {
+        for validation in VALIDATION {
+            let root = parted(&[validation, "test"]);
+            let part = |own| part(root.path(), own);
+            assert_eq!(part(Part::Train).len(), 12);
+            assert_eq!(names(root.path(), &*part(Part::Validation)), [format!("{validation}/a/{validation}.png 0")]);
+            assert_eq!(names(root.path(), &*part(Part::Test)), ["test/a/test.png 0"]);
+            assert_eq!((part(Part::TrainAndValidation).len(), part(Part::All).len()), (13, 14));
+            assert_eq!(origin(root.path()), [format!("{validation}/"), "test/".into()]);
+            for own in [Part::Train, Part::Validation, Part::Test] {
+                assert_eq!(part(own).classes(), ["a", "b", "c"], "labels mean the same in all parts");
+            }
         }
     }
 
     #[test]
+    fn without_a_second_part_that_is_the_test_and_a_tenth_of_train_is_validation() {
+        for test in VALIDATION.into_iter().chain(["test"]) {
+            let root = parted(&[test]);
+            let part = |own| part(root.path(), own);
+            assert_eq!(names(root.path(), &*part(Part::Test)), [format!("{test}/a/{test}.png 0")]);
+            let (train, validation) = (part(Part::Train), part(Part::Validation));
+            assert_eq!((train.len(), validation.len(), part(Part::All).len()), (10, 2, 13));
+            assert_eq!((validation.label(0), validation.label(1)), (1, 2));
+            let mut both = [names(root.path(), &*train), names(root.path(), &*validation)].concat();
+            both.sort();
+            let mut all = names(root.path(), &*part(Part::TrainAndValidation));
+            all.sort();
+            assert_eq!(both, all);
+            assert_eq!(origin(root.path()), ["a tenth of train".into(), format!("{test}/")]);
+        }
+    }
+
+    #[test]
+    fn two_folders_of_validation_are_named() {
+        let error = open(parted(&["val", "dev"]).path(), Part::Train).err().unwrap().to_string();
+        assert!(error.ends_with("both val/ and dev/ are names of the validation part"), "{error}");
+    }
+
+    #[test]
     fn a_folder_without_parts_is_split() {
-        let pictures: Vec<String> = (0..10).map(|i| format!("{}/{i}.png", if i < 5 { "a" } else { "b" })).collect();
+        let pictures: Vec<String> = (0..20).map(|i| format!("{}/{i}.png", if i < 10 { "a" } else { "b" })).collect();
         let pictures: Vec<&str> = pictures.iter().map(String::as_str).collect();
         for (below, root) in [("", root_with(&pictures)), ("train", tempfile::tempdir().unwrap())] {
             for (level, name) in pictures.iter().enumerate() {
                 paint(&root.path().join(below).join(name), level as u8);
             }
-            let part = |part| names(root.path(), &*open(root.path(), part).unwrap());
-            let (train, test) = (part(Part::Train), part(Part::Test));
-            assert_eq!((train.len(), test.len()), (8, 2));
-            assert!(!has_parts(root.path()).unwrap());
-            let mut both = [train, test].concat();
-            both.sort();
-            assert_eq!(both, part(Part::All));
+            let part = |own| names(root.path(), &*part(root.path(), own));
+            let [train, validation, test] = [Part::Train, Part::Validation, Part::Test].map(part);
+            assert_eq!((train.len(), validation.len(), test.len()), (14, 2, 4));
+            assert_eq!(origin(root.path()), ["a tenth of train", "a fifth of every class"]);
+            let mut all = [train, validation, test].concat();
+            all.sort();
+            let mut expected = part(Part::All);
+            expected.sort();
+            assert_eq!(all, expected);
         }
     }
 
     #[test]
     fn a_class_called_train_is_a_class() {
         let root = root_with(&["plane/1.png", "train/2.png"]);
-        assert_eq!(open(root.path(), Part::All).unwrap().classes(), ["plane", "train"]);
+        assert_eq!(part(root.path(), Part::All).classes(), ["plane", "train"]);
     }
 
     #[test]
@@ -156,7 +225,7 @@ mod tests {
         let root = root_with(&["a/1.png", "a/.2.png", ".hidden/3.png", "4.png"]);
         std::fs::write(root.path().join("a/notes.txt"), "").unwrap();
         std::fs::create_dir(root.path().join("a/folder.png")).unwrap();
-        assert_eq!(names(root.path(), &*open(root.path(), Part::All).unwrap()), ["a/1.png 0"]);
+        assert_eq!(names(root.path(), &*part(root.path(), Part::All)), ["a/1.png 0"]);
     }
 
     #[cfg(unix)]
@@ -164,14 +233,14 @@ mod tests {
     fn folders_that_lead_in_circles_end() {
         let root = root_with(&["a/1.png"]);
         std::os::unix::fs::symlink(root.path(), root.path().join("a/again")).unwrap();
-        assert_eq!(open(root.path(), Part::All).unwrap().len(), 1);
+        assert_eq!(part(root.path(), Part::All).len(), 1);
     }
 
     #[test]
     fn a_file_that_is_no_picture_is_named_when_it_is_read() {
         let root = root_with(&["a/1.png"]);
         std::fs::write(root.path().join("a/2.png"), "no picture").unwrap();
-        let all = open(root.path(), Part::All).unwrap();
+        let all = part(root.path(), Part::All);
         assert!(all.picture(0).is_ok());
         let error = all.picture(1).unwrap_err().to_string();
         assert!(error.contains("a/2.png: not a JPEG"), "{error}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::memory::{Block, Memory, Order};
-use super::{Dataset, Part, bytes};
+use super::{Opened, Part, bytes};
 use crate::data::{MOST_PIXELS, labels};
 use crate::{Error, data::dataset::embedded};
 
@@ -20,18 +20,21 @@ pub fn is_here(folder: &Path) -> bool {
     ["train", "t10k"].iter().any(|part| find(folder, part, "images-idx3").is_some())
 }
 
-pub fn open(folder: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
-    let parts = [("train", part.has_train()), ("t10k", part.has_test())];
-    let (mut size, mut blocks) = (None, Vec::new());
+pub fn open(folder: &Path, part: Part) -> Result<Opened, Error> {
+    let parts = [("train", part.needs_train()), ("t10k", part.has_test())];
+    let (mut size, mut blocks, mut train) = (None, Vec::new(), 0);
     for (name, _) in parts.iter().filter(|(_, wanted)| *wanted) {
         let (block, found) = read(folder, name)?;
         if size.is_some_and(|size| size != found) {
             return Err(Error::File { path: block.file, reason: "pictures of another size than in training".into() });
         }
         size = Some(found);
+        if *name == "train" {
+            train = block.labels.len();
+        }
         blocks.push(Arc::new(block));
     }
-    Ok(Arc::new(Memory::new(classes(folder)?, size.unwrap_or([1, 1]), Order::Gray, blocks)?))
+    Ok(Opened::packed(Memory::new(classes(folder)?, size.unwrap_or([1, 1]), Order::Gray, blocks)?, train))
 }
 
 /// The pictures of a part, and their size.
@@ -143,13 +146,14 @@ mod tests {
         for files in [files().to_vec(), packed, dotted] {
             let folder = folder_with(&files);
             assert!(is_here(folder.path()));
-            let train = open(folder.path(), Part::Train).unwrap();
+            let open = |part| open(folder.path(), part).unwrap().only(part);
+            let train = open(Part::TrainAndValidation);
             assert_eq!((train.len(), train.label(0), train.label(1), train.classes()[7].as_str()), (2, 7, 0, "7"));
             let picture = train.picture(1).unwrap();
             assert_eq!(picture.size(), [2, 3]);
             assert_eq!(picture.pixels()[..6], [10, 10, 10, 11, 11, 11]);
-            assert_eq!(open(folder.path(), Part::Test).unwrap().label(0), 9);
-            let all = open(folder.path(), Part::All).unwrap();
+            assert_eq!(open(Part::Test).label(0), 9);
+            let all = open(Part::All);
             assert_eq!((all.len(), all.picture(2).unwrap().pixels()[0]), (3, 20));
             assert!(all.name(2).contains("t10k-images") && all.name(2).ends_with(" #0"), "{}", all.name(2));
         }
@@ -161,9 +165,9 @@ mod tests {
         let folder = root.path().join("Fashion-MNIST");
         std::fs::create_dir(&folder).unwrap();
         files().iter().for_each(|(name, bytes)| std::fs::write(folder.join(name), bytes).unwrap());
-        assert_eq!(open(&folder, Part::Test).unwrap().classes()[9], "ankle boot");
+        assert_eq!(open(&folder, Part::Test).unwrap().dataset.classes()[9], "ankle boot");
         std::fs::write(folder.join("classes.txt"), "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\n").unwrap();
-        assert_eq!(open(&folder, Part::Test).unwrap().classes().len(), 11);
+        assert_eq!(open(&folder, Part::Test).unwrap().dataset.classes().len(), 11);
     }
 
     #[test]
@@ -187,11 +191,11 @@ mod tests {
         ] {
             let folder = folder_with(&files());
             std::fs::write(folder.path().join(file.0), &file.1).unwrap();
-            let error = open(folder.path(), Part::Train).unwrap_err().to_string();
+            let error = open(folder.path(), Part::Train).err().unwrap().to_string();
             assert!(error.contains(reason) && error.contains("train-"), "{error}");
         }
         let folder = folder_with(&files()[..1]);
-        let error = open(folder.path(), Part::Train).unwrap_err().to_string();
+        let error = open(folder.path(), Part::Train).err().unwrap().to_string();
         assert!(error.contains("train-labels-idx1-ubyte: no such file"), "{error}");
     }
 }

@@ -1,16 +1,18 @@
 //! A CSV table of pictures: `file,label` or `file,label,part`, with a heading or not.
 //!
 //! Files are relative to the table. Labels are numbers, or names in the order of the alphabet; `classes.txt` beside the
-//! table, with a name a line, gives another order, and names to numbers. A part is `train`, or one of `test`, `val`,
-//! `valid` and `validation`; without parts a fifth of every class is the test.
+//! table, with a name a line, gives another order, and names to numbers.
+//!
+//! A part is `train`, `test`, or one of `validation`, `val`, `valid` and `dev`. As with folders, `val` without `test` is the
+//! test, and without validation a tenth of train is; without parts a fifth of every class is the test.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{Files, Sample, is_picture};
-use super::split::part_of;
-use super::{Dataset, Part, bytes};
+use super::split::{draw, path_below, split_files, tenth};
+use super::{Opened, Origin, Origins, Part, bytes};
 use crate::Error;
 use crate::data::labels;
 
@@ -27,6 +29,8 @@ struct Row {
     file: String,
     label: String,
     part: Option<Part>,
+    /// The part as the table calls it.
+    part_name: Option<String>,
 }
 
 pub fn is_here(path: &Path) -> bool {
@@ -39,7 +43,7 @@ fn table(path: &Path) -> PathBuf {
     if is_table { path.into() } else { path.join("labels.csv") }
 }
 
-pub fn open(path: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
+pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
     let table = table(path);
     let folder = table.parent().unwrap_or(Path::new(""));
     let rows = rows(&table)?;
@@ -60,23 +64,41 @@ pub fn open(path: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
         })?;
         samples.push(Sample { path: folder.join(&row.file), label });
     }
-    let samples = match rows.iter().find(|row| row.part.is_none()) {
-        None => {
-            let of = |wanted| samples.iter().zip(&rows).filter(move |(_, row)| row.part == Some(wanted));
-            let (train, test) = (of(Part::Train), of(Part::Test));
-            let wanted = train.filter(|_| part.has_train()).chain(test.filter(|_| part.has_test()));
-            wanted.map(|(sample, _)| sample.clone()).collect()
-        }
-        Some(_) if rows.iter().all(|row| row.part.is_none()) => part_of(folder, samples, part),
-        Some(row) => {
-            return Err(Error::file(&table, format!("line {}: no part, where other lines have one", row.line)));
-        }
-    };
-    Ok(Arc::new(Files { classes, samples }))
+    if rows.iter().all(|row| row.part.is_none()) {
+        let parts = split_files(folder, &samples);
+        return Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts });
+    }
+    if let Some(row) = rows.iter().find(|row| row.part.is_none()) {
+        return Err(Error::file(&table, format!("line {}: no part, where other lines have one", row.line)));
+    }
+    // the training pictures first
+    let mut all: Vec<(Part, Sample)> = rows.iter().filter_map(|row| row.part).zip(samples).collect();
+    all.sort_by_key(|(part, _)| [Part::Train, Part::Validation, Part::Test].iter().position(|one| one == part));
+    let (mut parts, samples): (Vec<Part>, Vec<Sample>) = all.into_iter().unzip();
+    if !parts.contains(&Part::Test) {
+        parts.iter_mut().filter(|part| **part == Part::Validation).for_each(|part| *part = Part::Test);
+    }
+    if !parts.contains(&Part::Validation) {
+        let label = |index: usize| samples[index].label;
+        draw(&mut parts, Part::Validation, tenth, label, |index| path_below(folder, &samples[index]));
+    }
+    Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts })
 }
 
-pub fn has_parts(path: &Path) -> Result<bool, Error> {
-    Ok(rows(&table(path))?.iter().any(|row| row.part.is_some()))
+pub fn origins(path: &Path) -> Result<Origins, Error> {
+    let rows = rows(&table(path))?;
+    let own = |part: Part| {
+        let name = rows.iter().find(|row| row.part == Some(part))?.part_name.as_ref()?;
+        Some(Origin::Own(format!("rows of `{name}`")))
+    };
+    let (validation, test) = (own(Part::Validation), own(Part::Test));
+    if rows.iter().all(|row| row.part.is_none()) {
+        return Ok(Origins { validation: Origin::TenthOfTrain, test: Origin::Fifth });
+    }
+    Ok(match (validation, test) {
+        (validation, Some(test)) => Origins { validation: validation.unwrap_or(Origin::TenthOfTrain), test },
+        (test, None) => Origins { validation: Origin::TenthOfTrain, test: test.unwrap_or(Origin::None) },
+    })
 }
 
 fn rows(table: &Path) -> Result<Vec<Row>, Error> {
@@ -100,10 +122,12 @@ fn rows(table: &Path) -> Result<Vec<Row>, Error> {
         let (Some(file), Some(label)) = (cell(columns[0]), cell(columns[1])) else {
             return Err(wrong("not `file,label`".into()));
         };
-        let part = cell(columns[2]).map(|name| {
-            parse_part(name).ok_or_else(|| wrong(format!("unknown part `{name}`; known: train, test, val, validation")))
+        let part_name = cell(columns[2]);
+        let part = part_name.map(|name| {
+            parse_part(name).ok_or_else(|| wrong(format!("unknown part `{name}`; known: train, validation, val, test")))
         });
-        rows.push(Row { line, file: file.into(), label: label.into(), part: part.transpose()? });
+        let (file, label, part_name) = (file.into(), label.into(), part_name.map(String::from));
+        rows.push(Row { line, file, label, part: part.transpose()?, part_name });
     }
     Ok(rows)
 }
@@ -122,7 +146,8 @@ fn heading(record: &csv::StringRecord) -> Option<[Option<usize>; 3]> {
 fn parse_part(name: &str) -> Option<Part> {
     match name.to_lowercase().as_str() {
         "train" | "training" => Some(Part::Train),
-        "test" | "testing" | "val" | "valid" | "validation" => Some(Part::Test),
+        "val" | "valid" | "validation" | "dev" => Some(Part::Validation),
+        "test" | "testing" => Some(Part::Test),
         _ => None,
     }
 }
@@ -150,8 +175,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let table = folder.path().join("labels.csv");
         std::fs::write(&table, text).unwrap();
-        let dataset = open(folder.path(), part).map_err(|error| error.to_string())?;
-        assert_eq!(names(folder.path(), &*dataset), names(folder.path(), &*open(&table, part).unwrap()));
+        let dataset = open(folder.path(), part).map_err(|error| error.to_string())?.only(part);
+        assert_eq!(names(folder.path(), &*dataset), names(folder.path(), &*open(&table, part).unwrap().only(part)));
         Ok((names(folder.path(), &*dataset), dataset.classes().to_vec()))
     }
 
@@ -187,10 +212,37 @@ mod tests {
     }
 
     #[test]
-    fn without_parts_a_fifth_is_the_test() {
-        let text = (0..10).map(|i| format!("{i}.png,{}", i % 2)).collect::<Vec<_>>().join("\n");
-        assert_eq!(opened(&text, Part::Train).unwrap().0.len(), 8);
-        assert_eq!(opened(&text, Part::Test).unwrap().0.len(), 2);
+    fn without_parts_a_fifth_is_the_test_and_a_tenth_of_the_rest_validation() {
+        let text = (0..20).map(|i| format!("{i}.png,{}", i % 2)).collect::<Vec<_>>().join("\n");
+        let counts = [Part::Train, Part::Validation, Part::Test].map(|part| opened(&text, part).unwrap().0.len());
+        assert_eq!(counts, [14, 2, 4]);
+    }
+
+    #[test]
+    fn every_part_of_a_table_is_itself_and_what_is_missing_is_drawn_from_train() {
+        let origins = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("labels.csv"), text).unwrap();
+            let Origins { validation, test } = origins(folder.path()).unwrap();
+            [validation.to_string(), test.to_string()]
+        };
+        let train = (0..20).map(|i| format!("{i}.png,0,train\n")).collect::<Vec<_>>().concat();
+        for validation in ["validation", "val", "Valid", "dev"] {
+            let three = format!("{train}v.png,0,{validation}\nt.png,0,test\n");
+            assert_eq!(opened(&three, Part::Validation).unwrap().0, ["v.png 0"]);
+            assert_eq!(opened(&three, Part::Test).unwrap().0, ["t.png 0"]);
+            assert_eq!(opened(&three, Part::Train).unwrap().0.len(), 20);
+            assert_eq!(origins(&three), [format!("rows of `{validation}`"), "rows of `test`".into()]);
+            // as ImageNet has it
+            let two = format!("{train}v.png,0,{validation}\n");
+            assert_eq!(opened(&two, Part::Test).unwrap().0, ["v.png 0"]);
+            assert_eq!(opened(&two, Part::Validation).unwrap().0.len(), 2);
+            assert_eq!(origins(&two), ["a tenth of train".into(), format!("rows of `{validation}`")]);
+        }
+        let other = format!("{train}t.png,0,test\n");
+        assert_eq!(opened(&other, Part::Train).unwrap().0.len(), 18);
+        assert_eq!(origins(&other), ["a tenth of train", "rows of `test`"]);
+        assert_eq!(origins(&train), ["a tenth of train", "none"]);
     }
 
     #[test]
@@ -198,7 +250,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("labels.csv"), "a.png,1\nb.png,zoo\n").unwrap();
         std::fs::write(folder.path().join("classes.txt"), "zoo\nbar\n").unwrap();
-        let dataset = open(folder.path(), Part::All).unwrap();
+        let dataset = open(folder.path(), Part::All).unwrap().dataset;
         assert_eq!(dataset.classes(), ["zoo", "bar"]);
         assert_eq!(names(folder.path(), &*dataset), ["a.png 1", "b.png 0"]);
     }
@@ -207,7 +259,7 @@ mod tests {
     fn a_bad_line_is_named_with_its_reason() {
         for (text, reason) in [
             ("a.png,1\nb.png\n", "labels.csv: line 2: not `file,label`"),
-            ("a.png,1,train\nb.png,1,dev\n", "labels.csv: line 2: unknown part `dev`"),
+            ("a.png,1,train\nb.png,1,exam\n", "labels.csv: line 2: unknown part `exam`"),
             ("a.png,1,train\nb.png,1\n", "labels.csv: line 2: no part"),
             ("a.png,1\nb.png,99999999999\n", "labels.csv: line 2: unknown label `99999999999`"),
             ("", "labels.csv: no pictures"),
@@ -218,6 +270,6 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("labels.csv"), [b'a', 0xff, b',']).unwrap();
-        assert!(open(folder.path(), Part::All).unwrap_err().to_string().contains("labels.csv: not a text"));
+        assert!(open(folder.path(), Part::All).err().unwrap().to_string().contains("labels.csv: not a text"));
     }
 }

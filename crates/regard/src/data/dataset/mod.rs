@@ -1,7 +1,7 @@
 //! Pictures with classes, wherever they come from.
 //!
 //! One file a layout; what they share is below them: `files` reads pictures when they are asked for, `memory` keeps small
-//! ones in memory, `split` makes a test of what has none.
+//! ones in memory, `split` draws the parts that are missing.
 
 mod bytes;
 mod cifar;
@@ -20,7 +20,8 @@ mod tiny_imagenet;
 pub use files::is_picture;
 pub use subset::{Subset, take_per_class};
 
-use std::fmt::Debug;
+use serde::Serialize;
+use std::fmt::{self, Debug, Display};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,17 +52,35 @@ pub trait Dataset: Debug + Send + Sync {
 }
 
 /// Which pictures of a dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Part {
+    /// Pictures to learn from.
     Train,
+    /// Pictures that choose: the best epoch, a setting.
+    Validation,
+    /// Pictures that are measured once, at the end, and choose nothing.
     Test,
-    /// Both, the training pictures first.
+    /// Everything but the test.
+    TrainAndValidation,
     All,
 }
 
 impl Part {
-    const fn has_train(self) -> bool {
-        matches!(self, Self::Train | Self::All)
+    /// Whether pictures of `one` of the first three parts belong to it.
+    const fn contains(self, one: Self) -> bool {
+        match self {
+            Self::All => true,
+            Self::TrainAndValidation => matches!(one, Self::Train | Self::Validation),
+            Self::Train => matches!(one, Self::Train),
+            Self::Validation => matches!(one, Self::Validation),
+            Self::Test => matches!(one, Self::Test),
+        }
+    }
+
+    /// Whether training pictures have to be read; validation may be drawn from them.
+    const fn needs_train(self) -> bool {
+        !matches!(self, Self::Test)
     }
 
     const fn has_test(self) -> bool {
@@ -69,15 +88,93 @@ impl Part {
     }
 }
 
+impl Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+            Self::TrainAndValidation => "train and validation",
+            Self::All => "all",
+        })
+    }
+}
+
+/// The three parts of a dataset; what they read into memory is shared.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    pub train: Arc<dyn Dataset>,
+    pub validation: Arc<dyn Dataset>,
+    pub test: Arc<dyn Dataset>,
+}
+
+/// Where validation and test of a dataset come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origins {
+    pub validation: Origin,
+    pub test: Origin,
+}
+
+/// Where a part comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The data has it: the folder, the file or the rows.
+    Own(String),
+    /// The same fifth of every class, drawn once and for all.
+    Fifth,
+    /// The same tenth of every class of the training pictures, drawn once and for all.
+    TenthOfTrain,
+    /// There is none.
+    None,
+}
+
+impl Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own(place) => place,
+            Self::Fifth => "a fifth of every class",
+            Self::TenthOfTrain => "a tenth of train",
+            Self::None => "none",
+        })
+    }
+}
+
+impl Serialize for Origin {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A dataset by the name of an embedded one (`fashion`), or by a path whose layout is recognised.
 ///
-/// A folder of classes without parts is split: the same fifth of every class is the test. A part may be empty.
+/// Data without validation gets one: the same tenth of every class of its training pictures. A folder of classes without
+/// parts is split: the same fifth of every class is the test, a tenth of the rest is validation. A part may be empty.
 ///
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
 pub fn open(source: &str, part: Part) -> Result<Arc<dyn Dataset>, Error> {
     let (layout, place) = find(source)?;
-    (layout.open)(&place, part)
+    Ok((layout.open)(&place, part)?.only(part))
+}
+
+/// Train, validation and test of a dataset, as [`open`] has them, with one reading.
+///
+/// # Errors
+/// When there is no such thing, or its layout is none that is known.
+pub fn open_parts(source: &str) -> Result<Parts, Error> {
+    let (layout, place) = find(source)?;
+    let opened = (layout.open)(&place, Part::All)?;
+    let [train, validation, test] = [Part::Train, Part::Validation, Part::Test].map(|part| opened.only(part));
+    Ok(Parts { train, validation, test })
+}
+
+/// Where validation and test of a source come from.
+///
+/// # Errors
+/// When there is no such thing, or its layout is none that is known.
+pub fn origins(source: &str) -> Result<Origins, Error> {
+    let (layout, place) = find(source)?;
+    (layout.origins)(&place)
 }
 
 /// Whether a source says itself what the test is; a fifth of what does not is the test only because something must be.
@@ -85,8 +182,7 @@ pub fn open(source: &str, part: Part) -> Result<Arc<dyn Dataset>, Error> {
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
 pub fn has_parts(source: &str) -> Result<bool, Error> {
-    let (layout, place) = find(source)?;
-    (layout.has_parts)(&place)
+    Ok(origins(source)?.test != Origin::Fifth)
 }
 
 /// What the layout of a source is called.
@@ -103,12 +199,37 @@ struct Layout {
     /// What is there when it is this one.
     looks: &'static str,
     is_here: fn(&Path) -> bool,
-    open: fn(&Path, Part) -> Opened,
-    /// Whether it says itself what the test is.
-    has_parts: fn(&Path) -> Result<bool, Error>,
+    /// At least the pictures of a part, each with its own part.
+    open: fn(&Path, Part) -> Result<Opened, Error>,
+    origins: fn(&Path) -> Result<Origins, Error>,
 }
 
-type Opened = Result<Arc<dyn Dataset>, Error>;
+/// Pictures, and for each whether it is for training, for validation or for the test.
+struct Opened {
+    dataset: Arc<dyn Dataset>,
+    parts: Vec<Part>,
+}
+
+impl Opened {
+    /// Packed pictures, of which the first `train` are for training.
+    fn packed(dataset: impl Dataset + 'static, train: usize) -> Self {
+        Self { parts: split::split_packed(&dataset, train), dataset: Arc::new(dataset) }
+    }
+
+    /// The pictures of a part, in their order.
+    fn only(&self, part: Part) -> Arc<dyn Dataset> {
+        if self.parts.iter().all(|own| part.contains(*own)) {
+            return self.dataset.clone();
+        }
+        let wanted = self.parts.iter().enumerate().filter(|(_, own)| part.contains(**own));
+        Arc::new(Subset::new(self.dataset.clone(), wanted.map(|(index, _)| index).collect()))
+    }
+}
+
+/// The origins of data with training and test pictures.
+fn train_and_test(test: &str) -> Origins {
+    Origins { validation: Origin::TenthOfTrain, test: Origin::Own(test.into()) }
+}
 
 /// Layouts with files of known names.
 const PARTICULAR: [Layout; 6] = [
@@ -117,51 +238,51 @@ const PARTICULAR: [Layout; 6] = [
         looks: "labels.csv of `file,label[,part]`, or the path of such a file",
         is_here: manifest::is_here,
         open: manifest::open,
-        has_parts: manifest::has_parts,
+        origins: manifest::origins,
     },
     Layout {
         name: "IDX",
         looks: "train-images-idx3-ubyte[.gz] and its companions, as MNIST has them",
         is_here: idx::is_here,
         open: idx::open,
-        has_parts: |_| Ok(true),
+        origins: |_| Ok(train_and_test("the files t10k-*")),
     },
     Layout {
         name: "CIFAR-10, binary version",
         looks: "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
         is_here: cifar::ten_is_here,
         open: cifar::open_ten,
-        has_parts: |_| Ok(true),
+        origins: |_| Ok(train_and_test("test_batch.bin")),
     },
     Layout {
         name: "CIFAR-100, binary version",
         looks: "train.bin and test.bin",
         is_here: cifar::hundred_is_here,
         open: cifar::open_hundred,
-        has_parts: |_| Ok(true),
+        origins: |_| Ok(train_and_test("test.bin")),
     },
     Layout {
         name: "CIFAR-10, PNG sprites",
         looks: "data_batch_1.png to data_batch_5.png, test_batch.png, train_lables.json, test_lables.json",
         is_here: sprites::is_here,
         open: sprites::open,
-        has_parts: |_| Ok(true),
+        origins: |_| Ok(train_and_test("test_batch.png")),
     },
     Layout {
         name: "Tiny ImageNet",
         looks: "wnids.txt, train/ and val/val_annotations.txt",
         is_here: tiny_imagenet::is_here,
         open: tiny_imagenet::open,
-        has_parts: |_| Ok(true),
+        origins: |_| Ok(train_and_test("val/")),
     },
 ];
 
 const FOLDER: Layout = Layout {
     name: "folder of classes",
-    looks: "a folder for each class, perhaps below train/ and val/ or test/",
+    looks: "a folder for each class, perhaps below train/, val/ and test/",
     is_here: folder::is_here,
     open: folder::open,
-    has_parts: folder::has_parts,
+    origins: folder::origins,
 };
 
 const EMBEDDED: Layout = Layout {
@@ -169,7 +290,7 @@ const EMBEDDED: Layout = Layout {
     looks: "the name `fashion`",
     is_here: |path| path.as_os_str() == embedded::NAME,
     open: |_, part| Ok(embedded::open(part)),
-    has_parts: |_| Ok(true),
+    origins: |_| Ok(train_and_test("its own")),
 };
 
 /// Folders that archives of these datasets unpack to.

@@ -1,41 +1,80 @@
-//! A test for what has none: a fifth of every class.
+//! Parts for data that does not have them all: a fifth of every class is the test, then a tenth of every class of what is
+//! left is validation.
+//!
+//! Samples are drawn by a hash of a key: the path below the folder, or the index where many pictures are packed in a file.
+//! So the parts are the same on every machine, in whatever order the file system lists a folder and whatever the seed of a
+//! run is, and they are not the last pictures of a series, which are all alike.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Part;
 use super::files::Sample;
+use super::{Dataset, Part};
 
-/// The samples of a part, in their order.
-///
-/// Samples are drawn by the hash of their path below `root`: the same wherever the folder is and in whatever order the
-/// file system lists it, and not the last pictures of a series, which are all alike.
-pub fn part_of(root: &Path, samples: Vec<Sample>, part: Part) -> Vec<Sample> {
-    if part == Part::All {
-        return samples;
-    }
-    let mut classes: BTreeMap<usize, Vec<([u8; 32], usize)>> = BTreeMap::new();
-    for (index, sample) in samples.iter().enumerate() {
-        let name = sample.path.strip_prefix(root).unwrap_or(&sample.path);
-        let name: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
-        classes.entry(sample.label).or_default().push((Sha256::digest(name.join("/")).into(), index));
-    }
-    let mut is_test = vec![false; samples.len()];
-    for drawn in classes.values_mut() {
-        drawn.sort_unstable();
-        drawn.iter().take(tests_of(drawn.len())).for_each(|&(_, index)| is_test[index] = true);
-    }
-    let wanted = is_test.iter().map(|&test| test == (part == Part::Test));
-    samples.into_iter().zip(wanted).filter_map(|(sample, wanted)| wanted.then_some(sample)).collect()
+/// The path of a sample below `root`, with `/` on every system.
+pub fn path_below(root: &Path, sample: &Sample) -> String {
+    let name = sample.path.strip_prefix(root).unwrap_or(&sample.path);
+    name.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// How many of so many pictures are the test: a fifth, and one of either kind if there are two.
-const fn tests_of(count: usize) -> usize {
+/// The parts of files of which only classes are known: test, validation and train.
+pub fn split_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
+    let mut parts = vec![Part::Train; samples.len()];
+    let key = |index: usize| path_below(root, &samples[index]);
+    draw(&mut parts, Part::Test, fifth, |index| samples[index].label, key);
+    draw(&mut parts, Part::Validation, tenth, |index| samples[index].label, key);
+    parts
+}
+
+/// The parts of training files without validation: validation and train.
+pub fn split_train_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
+    let mut parts = vec![Part::Train; samples.len()];
+    draw(&mut parts, Part::Validation, tenth, |index| samples[index].label, |index| path_below(root, &samples[index]));
+    parts
+}
+
+/// The parts of packed pictures, of which the first `train` are for training.
+pub fn split_packed(dataset: &dyn Dataset, train: usize) -> Vec<Part> {
+    let part = |index| if index < train { Part::Train } else { Part::Test };
+    let mut parts: Vec<Part> = (0..dataset.len()).map(part).collect();
+    draw(&mut parts, Part::Validation, tenth, |index| dataset.label(index), |index| index.to_string());
+    parts
+}
+
+/// Moves some of the training samples of every class to another part.
+pub fn draw(
+    parts: &mut [Part],
+    to: Part,
+    count: fn(usize) -> usize,
+    label: impl Fn(usize) -> usize,
+    key: impl Fn(usize) -> String,
+) {
+    let mut classes: BTreeMap<usize, Vec<([u8; 32], usize)>> = BTreeMap::new();
+    for index in (0..parts.len()).filter(|&index| parts[index] == Part::Train) {
+        classes.entry(label(index)).or_default().push((Sha256::digest(key(index)).into(), index));
+    }
+    for samples in classes.values_mut() {
+        samples.sort_unstable();
+        samples.iter().take(count(samples.len())).for_each(|&(_, index)| parts[index] = to);
+    }
+}
+
+/// How many of so many pictures are the test: a fifth, and one of each part if there are two.
+const fn fifth(count: usize) -> usize {
     match count {
         0 | 1 => 0,
         2..=7 => 1,
         count => (count + 2) / 5,
+    }
+}
+
+/// How many of so many pictures are validation: a tenth, and one of each part if there are two.
+pub const fn tenth(count: usize) -> usize {
+    match count {
+        0 | 1 => 0,
+        2..=14 => 1,
+        count => (count + 5) / 10,
     }
 }
 
@@ -50,20 +89,25 @@ mod tests {
         counts.iter().enumerate().flat_map(of_class).collect()
     }
 
-    fn split(samples: &[Sample]) -> (Vec<Sample>, Vec<Sample>) {
-        let part = |part| part_of(Path::new("root"), samples.to_vec(), part);
-        (part(Part::Train), part(Part::Test))
+    /// The samples of each part: train, validation, test.
+    fn split(samples: &[Sample]) -> [Vec<Sample>; 3] {
+        let parts = split_files(Path::new("root"), samples);
+        [Part::Train, Part::Validation, Part::Test].map(|wanted| {
+            samples.iter().zip(&parts).filter(|(_, part)| **part == wanted).map(|(sample, _)| sample.clone()).collect()
+        })
+    }
+
+    fn counts(samples: &[Sample], classes: usize) -> Vec<usize> {
+        (0..classes).map(|label| samples.iter().filter(|sample| sample.label == label).count()).collect()
     }
 
     #[test]
-    fn parts_are_a_fifth_and_the_rest_of_every_class() {
-        let counts = [1, 2, 3, 5, 8, 100, 1003];
-        let all = samples(&counts);
-        let (train, test) = split(&all);
-        let tests = |label| test.iter().filter(|sample| sample.label == label).count();
-        assert_eq!((0..counts.len()).map(tests).collect::<Vec<_>>(), [0, 1, 1, 1, 2, 20, 201]);
-        assert_eq!(train.len() + test.len(), all.len());
-        assert!(test.iter().all(|sample| !train.contains(sample)));
+    fn parts_are_a_fifth_a_tenth_of_the_rest_and_the_rest_of_every_class() {
+        let all = [1, 2, 3, 5, 8, 100, 1003];
+        let [train, validation, test] = split(&samples(&all));
+        assert_eq!(counts(&test, 7), [0, 1, 1, 1, 2, 20, 201]);
+        assert_eq!(counts(&validation, 7), [0, 0, 1, 1, 1, 8, 80]);
+        assert_eq!(counts(&train, 7), [1, 1, 1, 3, 5, 72, 722]);
     }
 
     #[test]
@@ -71,18 +115,33 @@ mod tests {
         let all = samples(&[40, 40]);
         let mut reversed = all.clone();
         reversed.reverse();
-        let (_, test) = split(&all);
-        let (_, mut other) = split(&reversed);
-        other.reverse();
-        assert_eq!(test, other);
+        for (one, mut other) in split(&all).into_iter().zip(split(&reversed)) {
+            other.reverse();
+            assert_eq!(one, other);
+        }
         // and not the end of a series
-        assert!(test.iter().any(|sample| sample.path < all[20].path && sample.label == 0));
+        let [_, validation, test] = split(&all);
+        for part in [test, validation] {
+            assert!(part.iter().any(|sample| sample.path < all[20].path && sample.label == 0));
+        }
     }
 
     #[test]
-    fn a_new_picture_moves_at_most_one_other() {
-        let (_, before) = split(&samples(&[50]));
-        let (_, after) = split(&samples(&[51]));
-        assert!(before.iter().filter(|sample| !after.contains(sample)).count() <= 1);
+    fn a_new_picture_moves_at_most_one_other_of_each_part() {
+        let before = split(&samples(&[50]));
+        let after = split(&samples(&[51]));
+        for (before, after) in before.iter().zip(&after).skip(1) {
+            assert!(before.iter().filter(|sample| !after.contains(sample)).count() <= 1);
+        }
+    }
+
+    #[test]
+    fn validation_of_train_is_the_same_wherever_the_folder_is() {
+        let here = samples(&[30]);
+        let there: Vec<Sample> =
+            here.iter().map(|sample| Sample { path: Path::new("/some/where").join(&sample.path), ..*sample }).collect();
+        let parts = split_train_files(Path::new("root"), &here);
+        assert_eq!(parts, split_train_files(Path::new("/some/where/root"), &there));
+        assert_eq!(parts.iter().filter(|part| **part == Part::Validation).count(), 3);
     }
 }

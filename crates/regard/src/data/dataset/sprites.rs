@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::cifar::{BYTES, CLASSES, SIDE};
 use super::memory::{Block, Memory, Order};
-use super::{Dataset, Part, Picture, bytes};
+use super::{Opened, Part, Picture, bytes};
 use crate::Error;
 
 const TRAIN: [&str; 5] =
@@ -21,16 +21,18 @@ pub fn is_here(folder: &Path) -> bool {
     folder.join(TRAIN_LABELS).is_file() || folder.join(TEST_LABELS).is_file()
 }
 
-pub fn open(folder: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
+pub fn open(folder: &Path, part: Part) -> Result<Opened, Error> {
     let mut blocks = Vec::new();
-    if part.has_train() {
+    if part.needs_train() {
         blocks.extend(read(folder, &TRAIN, TRAIN_LABELS)?);
     }
+    let train = blocks.iter().map(|block: &Block| block.labels.len()).sum();
     if part.has_test() {
         blocks.extend(read(folder, &TEST, TEST_LABELS)?);
     }
     let blocks = blocks.into_iter().map(Arc::new).collect();
-    Ok(Arc::new(Memory::new(CLASSES.map(String::from).to_vec(), [SIDE, SIDE], Order::Interleaved, blocks)?))
+    let classes = CLASSES.map(String::from).to_vec();
+    Ok(Opened::packed(Memory::new(classes, [SIDE, SIDE], Order::Interleaved, blocks)?, train))
 }
 
 fn read(folder: &Path, sprites: &[&str], labels: &str) -> Result<Vec<Block>, Error> {
@@ -82,7 +84,8 @@ mod tests {
     fn a_row_is_a_picture_and_files_follow_each_other() {
         let folder = package();
         assert!(is_here(folder.path()));
-        let all = open(folder.path(), Part::All).unwrap();
+        let open = |part| open(folder.path(), part).unwrap().only(part);
+        let all = open(Part::All);
         assert_eq!((all.len(), all.label(7), all.label(11)), (12, 7, 3));
         assert!(all.name(7).ends_with("data_batch_4.png #1"));
         for index in 0..12 {
@@ -90,7 +93,7 @@ mod tests {
             assert_eq!(picture.size(), [32, 32]);
             assert_eq!(picture.pixels()[3 * (5 * 32 + 6)..][..3], [5, 6, index as u8]);
         }
-        assert_eq!(open(folder.path(), Part::Test).unwrap().picture(0).unwrap(), all.picture(10).unwrap());
+        assert_eq!(open(Part::Test).picture(0).unwrap(), all.picture(10).unwrap());
     }
 
     #[test]
@@ -110,12 +113,12 @@ mod tests {
         ] {
             let folder = package();
             std::fs::write(folder.path().join(file), bytes).unwrap();
-            let error = open(folder.path(), Part::Test).unwrap_err().to_string();
+            let error = open(folder.path(), Part::Test).err().unwrap().to_string();
             assert!(error.contains(file) && error.contains(reason), "{error}");
         }
         let folder = package();
         std::fs::write(folder.path().join(TEST_LABELS), "[1, 10]").unwrap();
-        let error = open(folder.path(), Part::Test).unwrap_err().to_string();
+        let error = open(folder.path(), Part::Test).err().unwrap().to_string();
         assert!(error.contains("picture 1 has label 10"), "{error}");
     }
 }

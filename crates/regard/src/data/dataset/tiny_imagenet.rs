@@ -1,33 +1,36 @@
 //! Tiny ImageNet: 200 classes, `train/CLASS/images/*.JPEG`, and `val/images` with `val/val_annotations.txt`.
 //!
 //! Labels are in the order of the identifiers, as a folder of classes would have them. Of a class's words the first is
-//! its name. The pictures in `test/` have no labels and are left out.
+//! its name. The pictures in `test/` have no labels and are left out; those in `val/` are the test.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::files::{Files, Sample, pictures_below};
-use super::{Dataset, Part, bytes};
+use super::split::split_train_files;
+use super::{Opened, Part, bytes};
 use crate::Error;
 
 pub fn is_here(root: &Path) -> bool {
     root.join("wnids.txt").is_file() && root.join("val/val_annotations.txt").is_file()
 }
 
-pub fn open(root: &Path, part: Part) -> Result<Arc<dyn Dataset>, Error> {
+pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
     let ids = identifiers(&root.join("wnids.txt"))?;
     let mut samples = Vec::new();
-    if part.has_train() {
+    if part.needs_train() {
         for (label, id) in ids.iter().enumerate() {
             let pictures = pictures_below(&root.join("train").join(id))?;
             samples.extend(pictures.into_iter().map(|path| Sample { path, label }));
         }
     }
+    let mut parts = split_train_files(&root.join("train"), &samples);
     if part.has_test() {
         samples.extend(annotated(root, &ids)?);
+        parts.resize(samples.len(), Part::Test);
     }
-    Ok(Arc::new(Files { classes: names(root, &ids)?, samples }))
+    Ok(Opened { dataset: Arc::new(Files { classes: names(root, &ids)?, samples }), parts })
 }
 
 fn identifiers(path: &Path) -> Result<Vec<String>, Error> {
@@ -113,7 +116,7 @@ mod tests {
     fn labels_are_in_the_order_of_the_identifiers_and_classes_are_words() {
         let root = root();
         assert!(is_here(root.path()));
-        let part = |part| open(root.path(), part).unwrap();
+        let part = |part| open(root.path(), part).unwrap().only(part);
         assert_eq!(part(Part::Train).classes(), ["goldfish", "crane (n02)", "crane (n03)"]);
         let train = ["train/n01/images/n01_0.JPEG 0", "train/n02/images/n02_0.JPEG 1", "train/n03/images/n03_0.JPEG 2"];
         let test = ["val/images/val_0.JPEG 2", "val/images/val_1.JPEG 0"];
@@ -136,7 +139,7 @@ mod tests {
         ] {
             let root = root();
             std::fs::write(root.path().join(file), text).unwrap();
-            let error = open(root.path(), Part::All).unwrap_err().to_string();
+            let error = open(root.path(), Part::All).err().unwrap().to_string();
             assert!(error.contains(file) && error.contains(reason), "{error}");
         }
     }

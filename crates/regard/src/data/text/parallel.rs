@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::{Error, file};
+
+/// The most bytes of a file of sentences.
+const MOST_BYTES: u64 = 1 << 32;
 
 /// A part of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -163,7 +166,7 @@ fn files(path: &Path, part: TextPart, languages: &Languages) -> Result<Files, Er
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    let bytes = fs::read(path).map_err(|error| Error::file(path, error))?;
+    let bytes = file::read_bounded(path, MOST_BYTES)?;
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.split(|byte| *byte == b'\n').count();

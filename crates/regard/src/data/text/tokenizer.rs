@@ -11,7 +11,7 @@ use tokenizers::models::bpe::BpeTrainer;
 use tokenizers::models::wordlevel::WordLevelTrainer;
 use tokenizers::{AddedToken, Tokenizer as Inner};
 
-use crate::Error;
+use crate::{Error, file};
 
 /// What words are cut into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ impl Tokenizer {
     /// # Errors
     /// When it cannot be read, is no tokenizer, or has no token to begin or to end with.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
+        let text = file::read_text(path)?;
         Self::from_json(&text, path)
     }
 
