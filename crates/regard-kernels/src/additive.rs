@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use crate::elementwise::add_all;
 use crate::math::tanh;
 use crate::simd::{Vector, kernel};
+use crate::size;
 
 /// `state [B, N, P]`, `key [B, M, P]`, `energy [P] -> [B, N, M]`
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +21,7 @@ impl Additive {
     #[must_use]
     pub fn forward(&self, [state, key, energy]: [&[f32]; 3]) -> Vec<f32> {
         self.check([state, key, energy]);
-        let mut scores = vec![0.0; self.batch * self.queries * self.keys];
+        let mut scores = vec![0.0; size::product("additive attention", &[self.batch, self.queries, self.keys])];
         scores.par_chunks_mut(self.keys).zip(state.par_chunks(self.hidden)).enumerate().for_each(
             |(row, (out, state))| {
                 score_row(state, self.of_image(key, self.keys, row / self.queries), energy, out);
@@ -33,6 +34,8 @@ impl Additive {
     #[must_use]
     pub fn backward(&self, [state, key, energy]: [&[f32]; 3], grad: &[f32]) -> [Vec<f32>; 3] {
         self.check([state, key, energy]);
+        let scores = size::product("additive attention", &[self.batch, self.queries, self.keys]);
+        assert_eq!(grad.len(), scores, "additive attention: length of the gradient");
         let (n, m, p) = (self.queries, self.keys, self.hidden);
         let mut state_grad = vec![0.0; state.len()];
         let energies: Vec<Vec<f32>> = (state_grad.par_chunks_mut(p), state.par_chunks(p), grad.par_chunks(m))
@@ -62,13 +65,14 @@ impl Additive {
     }
 
     fn check(&self, [state, key, energy]: [&[f32]; 3]) {
-        assert_eq!(state.len(), self.batch * self.queries * self.hidden, "additive attention: length of the state");
-        assert_eq!(key.len(), self.batch * self.keys * self.hidden, "additive attention: length of the key");
+        let len = |tokens: usize| size::product("additive attention", &[self.batch, tokens, self.hidden]);
+        assert_eq!(state.len(), len(self.queries), "additive attention: length of the state");
+        assert_eq!(key.len(), len(self.keys), "additive attention: length of the key");
         assert_eq!(energy.len(), self.hidden, "additive attention: length of the energy");
     }
 }
 
-kernel!(fn score_row(state: &[f32], keys: &[f32], energy: &[f32], out: &mut [f32]) = score_row_body);
+kernel!(fn score_row<'a>(state: &'a [f32], keys: &'a [f32], energy: &'a [f32], out: &'a mut [f32]) = score_row_body);
 #[inline(always)]
 fn score_row_body<V: Vector>(state: &[f32], keys: &[f32], energy: &[f32], out: &mut [f32]) {
     for (key, out) in keys.chunks_exact(state.len()).zip(out) {
@@ -83,7 +87,7 @@ fn score_row_body<V: Vector>(state: &[f32], keys: &[f32], energy: &[f32], out: &
 
 kernel!(
     /// Gradients of one row against all `others`; `grads` holds theirs at the given stride.
-    fn slope_row(row: &[f32], others: &[f32], energy: &[f32], grads: (&[f32], usize), row_grad: &mut [f32], energy_grad: &mut [f32]) = slope_row_body
+    fn slope_row<'a>(row: &'a [f32], others: &'a [f32], energy: &'a [f32], grads: (&'a [f32], usize), row_grad: &'a mut [f32], energy_grad: &'a mut [f32]) = slope_row_body
 );
 #[inline(always)]
 fn slope_row_body<V: Vector>(

@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::math::exp_of_negative;
 use crate::product::{Matrix, Size, multiply, transpose};
 use crate::simd::{Vector, kernel};
+use crate::size;
 use crate::softmax::largest;
 
 /// Queries of one task: a multiple of the rows that the product keeps in registers.
@@ -88,6 +89,10 @@ impl Attention {
         let [query, key, value, bias] = inputs;
         self.check(query, key, value, bias);
         let heads = self.batch * self.heads;
+        let rows = size::product("attention", &[self.batch, self.heads, self.queries]);
+        let outputs = size::product("attention", &[rows, self.value_width]);
+        assert_eq!([out.len(), grad.len()], [outputs; 2], "attention: lengths of the output and its gradient");
+        assert_eq!(sums.len(), rows, "attention: length of the sums");
         let keys = self.key_blocks();
         let spans: Vec<&[Range<usize>]> = keys.chunks(keys.len().div_ceil(self.spans())).collect();
         // heads that share a bias add to the same gradient, so one task takes all of them in order
@@ -250,15 +255,21 @@ impl Attention {
     }
 
     fn check(&self, query: &[f32], key: &[f32], value: &[f32], bias: &[f32]) {
-        let heads = self.batch * self.heads;
-        assert_eq!(query.len(), heads * self.queries * self.width, "attention: length of the query");
-        assert_eq!(key.len(), heads * self.keys * self.width, "attention: length of the key");
-        assert_eq!(value.len(), heads * self.keys * self.value_width, "attention: length of the value");
-        if let Some([batches, heads]) = self.bias {
-            assert_eq!(bias.len(), batches * heads * self.queries * self.keys, "attention: length of the bias");
+        let Self { batch, heads, queries, keys, width, value_width, .. } = *self;
+        let len = |sizes: [usize; 4]| size::product("attention", &sizes);
+        assert!(heads > 0 && queries > 0 && width > 0 && value_width > 0, "attention: a size of zero in {self:?}");
+        assert_eq!(query.len(), len([batch, heads, queries, width]), "attention: length of the query");
+        assert_eq!(key.len(), len([batch, heads, keys, width]), "attention: length of the key");
+        assert_eq!(value.len(), len([batch, heads, keys, value_width]), "attention: length of the value");
+        // what comes out
+        len([batch, heads, queries, value_width]);
+        if let Some([bias_batches, bias_heads]) = self.bias {
+            let known = |given: usize, full: usize| given == 1 || given == full;
+            assert!(known(bias_batches, batch) && known(bias_heads, heads), "attention: a bias of {:?}", self.bias);
+            assert_eq!(bias.len(), len([bias_batches, bias_heads, queries, keys]), "attention: length of the bias");
         }
         if !self.visible.is_empty() {
-            assert_eq!(self.visible.len(), self.batch * self.keys, "attention: length of the padding mask");
+            assert_eq!(self.visible.len(), len([batch, keys, 1, 1]), "attention: length of the padding mask");
         }
     }
 }
@@ -320,7 +331,7 @@ impl Row<'_> {
 
 kernel!(
     /// Scores become weights; the logarithm of their sum, infinite when there is no key at all.
-    pub(crate) fn weigh(scores: &mut [f32], row: &Row) -> f32 = weigh_body
+    pub(crate) fn weigh<'a>(scores: &'a mut [f32], row: &'a Row<'a>) -> f32 = weigh_body
 );
 #[inline(always)]
 fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
@@ -349,7 +360,7 @@ fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
 
 kernel!(
     /// Scores become weights again, and gradients of weights become gradients of scores.
-    pub(crate) fn slope(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum: f32, dot: f32) = slope_body
+    pub(crate) fn slope<'a>(scores: &'a mut [f32], slopes: &'a mut [f32], row: &'a Row<'a>, sum: f32, dot: f32) = slope_body
 );
 #[inline(always)]
 fn slope_body<V: Vector>(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum: f32, dot: f32) {

@@ -6,11 +6,14 @@
 use rayon::prelude::*;
 
 use crate::elementwise::{piece, rows_per_task, written};
+use crate::fresh::Fresh;
 use crate::gamma::{Moments, Statistics};
 use crate::simd::{Vector, kernel};
+use crate::size;
 
 /// Mean and biased variance of every channel.
 pub fn moments(x: &[f32], channels: usize, places: usize) -> Moments {
+    check(x, channels, places);
     let sums = plane_sums(x, channels, places, |_, x, sums| moments_of_planes(x, places, sums));
     let count = x.len() / channels;
     let size = places as f64;
@@ -53,8 +56,8 @@ struct Lines<'a> {
 
 impl BatchNorm {
     fn lines<'a>(&self, weight: &[f32], bias: &'a [f32], moments: &'a Moments) -> Lines<'a> {
-        let same = bias.len() == weight.len() && moments.mean.len() == weight.len();
-        assert!(same, "parameters and moments differ in length");
+        let lengths = [bias.len(), moments.mean.len(), moments.variance.len()];
+        assert_eq!(lengths, [weight.len(); 3], "batch norm: parameters and moments differ in length");
         let inverses = inverses(moments, self.epsilon);
         let scale = weight.iter().zip(inverses).map(|(weight, inverse)| weight * inverse).collect();
         Lines { mean: &moments.mean, scale, bias, after: self.after }
@@ -82,7 +85,7 @@ impl BatchNorm {
         let (places, epsilon) = (self.places, self.epsilon);
         let channels = weight.len();
         check(x, channels, places);
-        assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
+        assert_eq!(x.len(), grad.len(), "batch norm: input and gradient differ in length");
         let lines = self.lines(weight, bias, moments);
         let task = rows_per_task(places);
         let sums = plane_sums(x, channels, places, |first, x, sums| {
@@ -147,14 +150,15 @@ fn inverses(moments: &Moments, epsilon: f32) -> impl Iterator<Item = f32> + '_ {
 }
 
 fn check(x: &[f32], channels: usize, places: usize) {
+    let sample = size::product("batch norm", &[channels, places]);
     assert!(
-        !x.is_empty() && channels * places > 0 && x.len().is_multiple_of(channels * places),
-        "{channels} channels of {places} places do not divide {} values",
+        !x.is_empty() && sample > 0 && x.len().is_multiple_of(sample),
+        "batch norm: {channels} channels of {places} places do not divide {} values",
         x.len()
     );
 }
 
-kernel!(fn moments_of_planes(x: &[f32], places: usize, sums: &mut [[f32; 3]]) = moments_of_planes_body);
+kernel!(fn moments_of_planes<'a>(x: &'a [f32], places: usize, sums: &'a mut [[f32; 3]]) = moments_of_planes_body);
 /// About where a plane's values are, what is left of their sum there, and their squares around it.
 #[inline(always)]
 fn moments_of_planes_body<V: Vector>(x: &[f32], places: usize, sums: &mut [[f32; 3]]) {
@@ -181,14 +185,14 @@ fn moments_of_planes_body<V: Vector>(x: &[f32], places: usize, sums: &mut [[f32;
     }
 }
 
-kernel!(fn normalise_planes(x: &[f32], first: usize, places: usize, lines: &Lines, out: &mut [f32]) = normalise_planes_body);
+kernel!(fn normalise_planes<'a, 'b>(x: &'a [f32], first: usize, places: usize, lines: &'a Lines<'a>, out: &'a mut Fresh<'b>) = normalise_planes_body);
 #[inline(always)]
-fn normalise_planes_body<V: Vector>(x: &[f32], first: usize, places: usize, lines: &Lines, out: &mut [f32]) {
-    for (plane, (x, out)) in x.chunks_exact(places).zip(out.chunks_exact_mut(places)).enumerate() {
+fn normalise_planes_body<V: Vector>(x: &[f32], first: usize, places: usize, lines: &Lines, out: &mut Fresh) {
+    for (plane, x) in x.chunks_exact(places).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let lowest = V::splat(if lines.after == After::Relu { 0.0 } else { f32::NEG_INFINITY });
         for i in (0..places).step_by(V::LANES) {
-            lowest.max(V::get(x, i).sub(mean).fma(scale, bias)).put(out, i);
+            out.push(lowest.max(V::get(x, i).sub(mean).fma(scale, bias)), places - i);
         }
     }
 }
@@ -210,7 +214,7 @@ fn slope_of<V: Vector>(centred: V, scale: V, bias: V, after: After, grad: V) -> 
     }
 }
 
-kernel!(fn gradients_of_planes(x: &[f32], grad: &[f32], first: usize, places: usize, lines: &Lines, sums: &mut [[f32; 3]]) = gradients_of_planes_body);
+kernel!(fn gradients_of_planes<'a>(x: &'a [f32], grad: &'a [f32], first: usize, places: usize, lines: &'a Lines<'a>, sums: &'a mut [[f32; 3]]) = gradients_of_planes_body);
 /// The sum of the gradient, and of its product with the centred input.
 #[inline(always)]
 fn gradients_of_planes_body<V: Vector>(
@@ -235,7 +239,7 @@ fn gradients_of_planes_body<V: Vector>(
     }
 }
 
-kernel!(fn combine_planes(x: &[f32], grad: &[f32], first: usize, places: usize, lines: (&Lines, &[[f32; 3]]), out: &mut [f32]) = combine_planes_body);
+kernel!(fn combine_planes<'a, 'b>(x: &'a [f32], grad: &'a [f32], first: usize, places: usize, lines: (&'a Lines<'a>, &'a [[f32; 3]]), out: &'a mut Fresh<'b>) = combine_planes_body);
 #[inline(always)]
 fn combine_planes_body<V: Vector>(
     x: &[f32],
@@ -243,16 +247,15 @@ fn combine_planes_body<V: Vector>(
     first: usize,
     places: usize,
     (lines, gradients): (&Lines, &[[f32; 3]]),
-    out: &mut [f32],
+    out: &mut Fresh,
 ) {
-    for (plane, out) in out.chunks_exact_mut(places).enumerate() {
-        let (x, grad) = (&x[plane * places..][..places], &grad[plane * places..][..places]);
+    for (plane, (x, grad)) in x.chunks_exact(places).zip(grad.chunks_exact(places)).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let [slope, pull, offset] = gradients[(first + plane) % gradients.len()].map(V::splat);
         for i in (0..places).step_by(V::LANES) {
             let centred = V::get(x, i).sub(mean);
             let grad = slope_of(centred, scale, bias, lines.after, V::get(grad, i));
-            grad.fma(slope, centred.fma(pull, offset)).put(out, i);
+            out.push(grad.fma(slope, centred.fma(pull, offset)), places - i);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use crate::size;
 use crate::tile::TILE;
 
 /// `[B, C, H, W]` as blocks of `b x b`, numbered row by row.
@@ -19,15 +20,22 @@ impl Blocks {
     /// Groups of sixteen blocks; the last one may be filled up with blocks of zeros.
     #[must_use]
     pub fn groups(&self) -> usize {
-        (self.batch * self.height * self.width / (self.block * self.block)).div_ceil(TILE)
+        let block = size::product("blocks", &[self.block, self.block]);
+        assert!(block > 0, "blocks: a side of zero");
+        (size::product("blocks", &[self.batch, self.height, self.width]) / block).div_ceil(TILE)
+    }
+
+    /// Elements of a group of sixteen blocks.
+    fn group(&self) -> usize {
+        size::product("blocks", &[self.channels, self.block, self.block, TILE])
     }
 
     /// `[B, C, H, W] -> [groups, C, b*b, 16]`
     #[must_use]
     pub fn interleave(&self, x: &[f32]) -> Vec<f32> {
         self.check(x.len());
-        let mut out = vec![0.0; self.groups() * self.channels * self.block * self.block * TILE];
-        out.par_chunks_mut(self.channels * self.block * self.block * TILE).enumerate().for_each(|(group, out)| {
+        let mut out = vec![0.0; size::product("blocks", &[self.groups(), self.group()])];
+        out.par_chunks_mut(self.group()).enumerate().for_each(|(group, out)| {
             self.visit(group, |from, to| out[to] = x[from]);
         });
         out
@@ -36,10 +44,11 @@ impl Blocks {
     /// The inverse and adjoint of [`interleave`](Self::interleave).
     #[must_use]
     pub fn separate(&self, x: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; self.batch * self.channels * self.height * self.width];
-        self.check(out.len());
-        let group = self.channels * self.block * self.block * TILE;
-        assert_eq!(x.len(), self.groups() * group, "blocks: length of the groups");
+        let len = size::product("blocks", &[self.batch, self.channels, self.height, self.width]);
+        self.check(len);
+        let group = self.group();
+        assert_eq!(x.len(), size::product("blocks", &[self.groups(), group]), "blocks: length of the groups");
+        let mut out = vec![0.0; len];
         out.par_chunks_mut(self.channels * self.height * self.width).enumerate().for_each(|(image, out)| {
             let (blocks, start) = (self.height * self.width / (self.block * self.block), image * out.len());
             for index in image * blocks / TILE..((image + 1) * blocks).div_ceil(TILE) {
@@ -76,9 +85,10 @@ impl Blocks {
 
     fn check(&self, len: usize) {
         let Self { batch, channels, height, width, block } = *self;
-        assert_eq!(len, batch * channels * height * width, "blocks: length of the images");
+        let images = size::product("blocks", &[batch, channels, height, width]);
+        assert_eq!(len, images, "blocks: length of the images");
         assert!(
-            block > 0 && height.is_multiple_of(block) && width.is_multiple_of(block),
+            channels > 0 && block > 0 && height.is_multiple_of(block) && width.is_multiple_of(block),
             "blocks of {block} x {block} do not fill {height} x {width}"
         );
     }

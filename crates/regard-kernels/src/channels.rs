@@ -1,6 +1,7 @@
 //! Some channels of images that have more of them.
 
-use crate::elementwise::{filled, piece, rows_per_task, written};
+use crate::elementwise::{piece, rows_per_task, written, zeroed};
+use crate::size;
 
 /// Channels `first..first + count` of images `[whole, pixels]`.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +23,8 @@ impl Channels {
         assert!(images.len().is_multiple_of(all), "channels: images of {all} do not divide {}", images.len());
         let task = rows_per_task(some);
         written(images.len() / all * some, task * some, |index, out| {
-            for (out, image) in out.chunks_exact_mut(some).zip(piece(images, index, task * all).chunks_exact(all)) {
-                out.copy_from_slice(&image[self.first * self.pixels..][..some]);
-            }
+            let images = piece(images, index, task * all).chunks_exact(all);
+            images.for_each(|image| out.push_slice(&image[self.first * self.pixels..][..some]));
         })
     }
 
@@ -36,8 +36,9 @@ impl Channels {
     pub fn place(&self, images: &[f32]) -> Vec<f32> {
         let [all, some] = self.sizes();
         assert!(images.len().is_multiple_of(some), "channels: images of {some} do not divide {}", images.len());
+        size::product("channels", &[images.len() / some, all]);
         let task = rows_per_task(all);
-        filled(images.len() / some * all, task * all, |index, out| {
+        zeroed(images.len() / some * all, task * all, |index, out| {
             for (out, image) in out.chunks_exact_mut(all).zip(piece(images, index, task * some).chunks_exact(some)) {
                 out[self.first * self.pixels..][..some].copy_from_slice(image);
             }
@@ -46,8 +47,9 @@ impl Channels {
 
     /// Numbers of an image, and of its chosen channels.
     fn sizes(&self) -> [usize; 2] {
-        assert!(self.count > 0 && self.pixels > 0 && self.first + self.count <= self.whole, "channels: {self:?}");
-        [self.whole * self.pixels, self.count * self.pixels]
+        let last = size::sum("channels", &[self.first, self.count]);
+        assert!(self.count > 0 && self.pixels > 0 && last <= self.whole, "channels: {self:?}");
+        [self.whole, self.count].map(|channels| size::product("channels", &[channels, self.pixels]))
     }
 }
 

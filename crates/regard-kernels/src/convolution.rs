@@ -8,11 +8,12 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::elementwise::{add_all, filled, piece, share};
+use crate::elementwise::{add_all, piece, share, zeroed};
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
 use crate::linear::Wanted;
 use crate::pointwise::{Pointwise, sums_of_planes};
 use crate::product::{Matrix, transpose, turn};
+use crate::size;
 
 /// Pixels whose products are made at once.
 const BLOCK: usize = 48;
@@ -37,7 +38,10 @@ impl Convolution {
     /// Rows and columns of an output.
     #[must_use]
     pub fn map(&self) -> [usize; 2] {
-        self.image.map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1)
+        self.padded_image().map(|side| {
+            assert!(self.stride > 0 && side >= self.kernel, "convolution: no window fits {self:?}");
+            (side - self.kernel) / self.stride + 1
+        })
     }
 
     /// The output `[B, O, H', W']`.
@@ -60,7 +64,7 @@ impl Convolution {
         };
         let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
         let (input, output) = (self.inputs * self.pixels(), self.outputs * pixels);
-        filled(batch * output, group * output, |index, out| {
+        zeroed(batch * output, group * output, |index, out| {
             let x = piece(x, index, group * input);
             sweep.run(&self.padded(x), x.len() / input * pixels, start, out);
         })
@@ -93,7 +97,7 @@ impl Convolution {
             .map(|class| reach.sweep(self, weight, [class / self.stride, class % self.stride], group))
             .filter(|sweep| sweep.rows.len() * sweep.inner.len() > 0)
             .collect();
-        filled(batch * input, group * input, |index, input_grad| {
+        zeroed(batch * input, group * input, |index, input_grad| {
             let grad = piece(grad, index, group * output);
             let padded = reach.padded(self, grad);
             for sweep in &sweeps {
@@ -138,19 +142,19 @@ impl Convolution {
 
     /// Numbers under one window.
     fn depth(&self) -> usize {
-        self.inputs * self.kernel * self.kernel
+        size::product("convolution", &[self.inputs, self.kernel, self.kernel])
     }
 
     fn pixels(&self) -> usize {
-        self.image.iter().product()
+        size::product("convolution", &self.image)
     }
 
     fn map_pixels(&self) -> usize {
-        self.map().iter().product()
+        size::product("convolution", &self.map())
     }
 
     fn padded_image(&self) -> [usize; 2] {
-        self.image.map(|side| side + 2 * self.padding)
+        self.image.map(|side| size::sum("convolution", &[side, self.padding, self.padding]))
     }
 
     /// The channels of an image with zeros around.
@@ -178,12 +182,18 @@ impl Convolution {
         let Self { inputs, outputs, image, kernel, stride, padding } = *self;
         assert!(inputs > 0 && outputs > 0 && kernel > 0 && stride > 0, "convolution: a size of zero");
         assert!(padding < kernel, "convolution: padding of {padding} for a kernel of {kernel}");
-        let side = image[0].min(image[1]);
-        assert!(side > 0 && side + 2 * padding >= kernel, "convolution: {image:?} is smaller than the kernel {kernel}");
-        assert_eq!(weight.len(), outputs * self.depth(), "convolution: length of the weight");
-        let input = inputs * self.pixels();
+        let fits = self.padded_image().iter().all(|side| *side >= kernel) && !image.contains(&0);
+        assert!(fits, "convolution: {image:?} is smaller than the kernel {kernel}");
+        let weights = size::product("convolution", &[outputs, self.depth()]);
+        assert_eq!(weight.len(), weights, "convolution: length of the weight");
+        let input = size::product("convolution", &[inputs, self.pixels()]);
         assert!(x.len().is_multiple_of(input), "convolution: images of {input} do not divide {}", x.len());
-        x.len() / input
+        let batch = x.len() / input;
+        // images with their borders, and what comes out
+        let [height, width] = self.padded_image();
+        size::product("convolution", &[batch, inputs, height, width]);
+        size::product("convolution", &[batch, outputs, self.map_pixels()]);
+        batch
     }
 }
 

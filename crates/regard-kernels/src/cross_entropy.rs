@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{filled, piece, rows_per_task};
+use crate::elementwise::{piece, rows_per_task, zeroed};
 use crate::math::exp_of_negative;
 use crate::simd::{Vector, kernel};
+use crate::size;
 use crate::softmax::largest;
 
 /// A row with this target counts nothing.
@@ -45,9 +46,10 @@ impl CrossEntropy {
     #[must_use]
     pub fn backward(&self, logits: &[f32], sums: &[f32], grad: f32) -> Vec<f32> {
         self.check(logits);
+        assert_eq!(sums.len(), self.targets.len(), "cross_entropy: one sum for each row");
         let rows = rows_per_task(self.classes);
         let even = self.smoothing / self.classes as f32;
-        filled(logits.len(), rows * self.classes, |index, out| {
+        zeroed(logits.len(), rows * self.classes, |index, out| {
             let logits = piece(logits, index, rows * self.classes);
             for (row, (out, logits)) in
                 out.chunks_exact_mut(self.classes).zip(logits.chunks_exact(self.classes)).enumerate()
@@ -62,7 +64,8 @@ impl CrossEntropy {
     }
 
     fn check(&self, logits: &[f32]) {
-        assert_eq!(logits.len(), self.targets.len() * self.classes, "cross_entropy: one target for each row");
+        let len = size::product("cross_entropy", &[self.targets.len(), self.classes]);
+        assert_eq!(logits.len(), len, "cross_entropy: one target for each row");
         let known = |target: &u32| *target == NOBODY || (*target as usize) < self.classes;
         assert!(self.targets.iter().all(known), "cross_entropy: a target is not among {} classes", self.classes);
     }
@@ -70,7 +73,7 @@ impl CrossEntropy {
 
 kernel!(
     /// The logarithm of the sum of exponentials, and the sum itself.
-    fn sums(row: &[f32]) -> [f32; 2] = sums_body
+    fn sums<'a>(row: &'a [f32]) -> [f32; 2] = sums_body
 );
 #[inline(always)]
 fn sums_body<V: Vector>(row: &[f32]) -> [f32; 2] {
@@ -90,7 +93,7 @@ fn sums_body<V: Vector>(row: &[f32]) -> [f32; 2] {
     [largest + sum.ln(), total]
 }
 
-kernel!(fn slopes(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) = slopes_body);
+kernel!(fn slopes<'a>(logits: &'a [f32], sum: f32, even: f32, grad: f32, out: &'a mut [f32]) = slopes_body);
 #[inline(always)]
 fn slopes_body<V: Vector>(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) {
     for i in (0..logits.len()).step_by(V::LANES) {

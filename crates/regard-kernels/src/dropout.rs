@@ -1,6 +1,7 @@
 //! Dropout that keeps no mask: whether a number stays is a hash of its index, so that the backward pass finds it again.
 
 use crate::elementwise::{piece, rows_per_task, written};
+use crate::fresh::Fresh;
 use crate::simd::{Vector, kernel};
 
 /// Which numbers are left out.
@@ -53,14 +54,15 @@ impl Dropout {
     }
 }
 
-kernel!(fn drop(dropout: &Dropout, start: u32, x: &[f32], branch: &[f32], out: &mut [f32]) = drop_body);
+kernel!(fn drop<'a, 'b>(dropout: &'a Dropout, start: u32, x: &'a [f32], branch: &'a [f32], out: &'a mut Fresh<'b>) = drop_body);
 #[inline(always)]
-fn drop_body<V: Vector>(dropout: &Dropout, start: u32, x: &[f32], branch: &[f32], out: &mut [f32]) {
-    for (index, (out, branch)) in out.iter_mut().zip(branch).enumerate() {
-        *out = branch * dropout.factor(start.wrapping_add(index as u32));
-    }
-    for (out, x) in out.iter_mut().zip(x) {
-        *out += x;
+fn drop_body<V: Vector>(dropout: &Dropout, start: u32, x: &[f32], branch: &[f32], out: &mut Fresh) {
+    let left =
+        branch.iter().enumerate().map(|(index, branch)| branch * dropout.factor(start.wrapping_add(index as u32)));
+    if x.is_empty() {
+        out.extend(left);
+    } else {
+        out.extend(left.zip(x).map(|(left, x)| left + x));
     }
 }
 

@@ -3,78 +3,51 @@
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-/// What a piece of an array holds when its task begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Begin {
-    /// The task itself clears it, just before and in its own cache: clearing a whole array first takes one thread and a
-    /// trip through memory.
-    Zeros,
-    /// Whatever was in the memory, for tasks that write all of it.
-    Anything,
+use crate::fresh::Fresh;
+
+/// An array that tasks write piece by piece, each from the first element of its piece to the last.
+///
+/// # Panics
+/// When a task does not.
+pub(crate) fn written(len: usize, piece: usize, write: impl Fn(usize, &mut Fresh) + Sync) -> Vec<f32> {
+    let mut out = Vec::with_capacity(len);
+    out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate().for_each(|(index, slots)| {
+        let mut fresh = Fresh::new(slots);
+        write(index, &mut fresh);
+        assert!(fresh.is_full(), "a task left {} elements of its piece", fresh.room());
+    });
+    // SAFETY: the pieces are the whole array, and every one is full; a task that panics does not come here
+    unsafe { out.set_len(len) };
+    out
 }
 
-impl Begin {
-    fn of(self, piece: &mut [MaybeUninit<f32>]) -> &mut [f32] {
-        match self {
-            Self::Zeros => piece.fill(MaybeUninit::new(0.0)),
-            // what is not written shows in every test
-            Self::Anything if cfg!(debug_assertions) => piece.fill(MaybeUninit::new(f32::NAN)),
-            Self::Anything => leave(piece),
-        }
-        // SAFETY: every element was just written
-        unsafe { piece.assume_init_mut() }
-    }
-}
-
-/// Writes numbers of which nothing is known: those that are there.
-fn leave(piece: &mut [MaybeUninit<f32>]) {
-    // SAFETY: no instruction. To the compiler it may have written all of the piece, and any bits are a float
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    unsafe {
-        std::arch::asm!("/* {0} */", in(reg) piece.as_mut_ptr(), options(nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    piece.fill(MaybeUninit::new(0.0));
-}
-
-fn made_with<T: Send>(
+/// An array of zeros that tasks overwrite or add to piece by piece, and what they return.
+///
+/// A task clears its own piece, just before and in its own cache: clearing the whole array first takes one thread and a
+/// trip through memory.
+pub(crate) fn zeroed_with<T: Send>(
     len: usize,
     piece: usize,
-    begin: Begin,
     fill: impl Fn(usize, &mut [f32]) -> T + Sync,
 ) -> (Vec<f32>, Vec<T>) {
     let mut out = Vec::with_capacity(len);
     let pieces = out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate();
-    let given = pieces.map(|(index, piece)| fill(index, begin.of(piece))).collect();
-    // SAFETY: the pieces were the whole array, and a task that panics does not come here
+    let results = pieces.map(|(index, piece)| fill(index, cleared(piece))).collect();
+    // SAFETY: the pieces are the whole array, and each of them was cleared
     unsafe { out.set_len(len) };
-    (out, given)
+    (out, results)
 }
 
-/// An array of zeros that tasks add to piece by piece.
-pub(crate) fn filled(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
-    made_with(len, piece, Begin::Zeros, fill).0
+/// The same without results.
+pub(crate) fn zeroed(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    zeroed_with(len, piece, fill).0
 }
 
-/// An array that tasks write piece by piece, every element of it.
-pub(crate) fn written(len: usize, piece: usize, write: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
-    made_with(len, piece, Begin::Anything, write).0
-}
-
-/// The same, and what tasks give beside it.
-pub(crate) fn written_with<T: Send>(
-    len: usize,
-    piece: usize,
-    write: impl Fn(usize, &mut [f32]) -> T + Sync,
-) -> (Vec<f32>, Vec<T>) {
-    made_with(len, piece, Begin::Anything, write)
-}
-
-/// Two arrays, of so many pieces of the given lengths each, the last ones shorter; tasks write a piece of both.
-pub(crate) fn written_pair(
+/// Two arrays of zeros, of so many pieces of the given lengths each, the last ones shorter; a task has a piece of both.
+pub(crate) fn zeroed_pair(
     [len, other]: [usize; 2],
     [piece, other_piece]: [usize; 2],
-    write: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+    fill: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
 ) -> [Vec<f32>; 2] {
     assert_eq!(len.div_ceil(piece), other.div_ceil(other_piece), "arrays of as many pieces");
     let mut arrays = [Vec::with_capacity(len), Vec::with_capacity(other)];
@@ -83,12 +56,18 @@ pub(crate) fn written_pair(
     first
         .zip(second.spare_capacity_mut()[..other].par_chunks_mut(other_piece))
         .enumerate()
-        .for_each(|(index, (first, second))| write(index, Begin::Anything.of(first), Begin::Anything.of(second)));
+        .for_each(|(index, (first, second))| fill(index, cleared(first), cleared(second)));
     for (array, len) in arrays.iter_mut().zip([len, other]) {
-        // SAFETY: the pieces were the whole array, and a task that panics does not come here
+        // SAFETY: the pieces are the whole array, and each of them was cleared
         unsafe { array.set_len(len) };
     }
     arrays
+}
+
+fn cleared(piece: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    piece.fill(MaybeUninit::new(0.0));
+    // SAFETY: every element was just written
+    unsafe { piece.assume_init_mut() }
 }
 
 /// Piece number `index` of an array; the last one may be shorter.
@@ -101,9 +80,7 @@ pub(crate) fn joined(parts: &[Vec<f32>]) -> Vec<f32> {
     let len = parts.first().map_or(0, Vec::len);
     let task = rows_per_task(len);
     written(parts.len() * len, task * len, |index, out| {
-        for (out, part) in out.chunks_exact_mut(len).zip(&parts[index * task..]) {
-            out.copy_from_slice(part);
-        }
+        parts[index * task..].iter().take(task).for_each(|part| out.push_slice(part));
     })
 }
 

@@ -4,10 +4,12 @@
 use rayon::prelude::*;
 
 use crate::attention::{BLOCK, slope};
-use crate::elementwise::{add_all, piece, written, written_pair, written_with};
+use crate::elementwise::{add_all, piece, zeroed, zeroed_pair, zeroed_with};
+use crate::fresh::Fresh;
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
 use crate::heads::Head;
 use crate::product::{self, Matrix, Size, transpose, turn};
+use crate::size;
 use crate::{gelu, layer_norm};
 
 /// Fewest rows of a group of pictures: enough for products to be worth their packed sides.
@@ -65,8 +67,11 @@ struct Kept<T> {
 impl Encoder {
     /// Numbers of each parameter.
     #[must_use]
-    pub const fn lengths(&self) -> [usize; 12] {
+    pub fn lengths(&self) -> [usize; 12] {
         let (d, m) = (self.dim, self.inner);
+        // the largest of them, so that none wraps
+        size::product("encoder", &[3, d, d]);
+        size::product("encoder", &[d, m]);
         [d, d, 3 * d * d, 3 * d, d * d, d, d, d, m * d, m, d * m, d]
     }
 
@@ -77,7 +82,7 @@ impl Encoder {
         let (d, maps) = (self.dim, self.maps(&parameters));
         let (rows, group) = (x.len() / d, self.group());
         let pieces = [d, self.kept()].map(|width| group * width);
-        let [out, kept] = written_pair([x.len(), rows * self.kept()], pieces, |index, out, kept| {
+        let [out, kept] = zeroed_pair([x.len(), rows * self.kept()], pieces, |index, out, kept| {
             self.forward_group(piece(x, index, group * d), &maps, &parameters, self.split_mut(kept), out);
         });
         (out, kept)
@@ -89,7 +94,7 @@ impl Encoder {
         self.check(x, &parameters);
         let maps = self.maps(&parameters);
         let group = self.group() * self.dim;
-        written(x.len(), group, |index, out| {
+        zeroed(x.len(), group, |index, out| {
             let mut kept = vec![0.0; out.len() / self.dim * self.kept()];
             self.forward_group(piece(x, index, group), &maps, &parameters, self.split_mut(&mut kept), out);
         })
@@ -121,7 +126,7 @@ impl Encoder {
         layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, kept.norms[1]);
         multiply_rows(&normed, d, &maps[2], Start::Columns(fc1), kept.inner);
         let mut active = vec![0.0; kept.inner.len()];
-        gelu::forward(kept.inner, &[], &mut active);
+        gelu::forward(kept.inner, &[], &mut Fresh::over(&mut active));
         out.copy_from_slice(kept.middle);
         multiply_rows(&active, m, &maps[3], Start::Out(fc2), out);
     }
@@ -137,6 +142,8 @@ impl Encoder {
         wanted: bool,
     ) -> (Vec<f32>, [Vec<f32>; 12]) {
         self.check(x, &parameters);
+        assert_eq!(grad.len(), x.len(), "encoder: length of the gradient");
+        assert_eq!(kept.len(), x.len() / self.dim * self.kept(), "encoder: length of what was kept");
         let [_, _, qkv, _, proj, _, _, _, fc1, _, fc2, _] = parameters;
         let (d, m) = (self.dim, self.inner);
         let maps = [(qkv, d, 3 * d), (proj, d, d), (fc1, d, m), (fc2, m, d)]
@@ -145,7 +152,7 @@ impl Encoder {
         let groups = (x.len() / d).div_ceil(group);
         // by shapes alone: sums in other parts have other bits
         let part = groups.div_ceil((NUMBERS / numbers).clamp(2, PARTS)).max(1) * group;
-        let (input_grad, sums) = written_with(x.len(), part * d, |index, input_grad| {
+        let (input_grad, sums) = zeroed_with(x.len(), part * d, |index, input_grad| {
             let [x, grad] = [x, grad].map(|x| piece(x, index, part * d));
             let kept = piece(kept, index, part * self.kept());
             let mut sums = self.lengths().map(|len| vec![0.0; len]);
@@ -190,11 +197,11 @@ impl Encoder {
             }
         };
         let mut active = vec![0.0; rows * m];
-        gelu::forward(kept.inner, &[], &mut active);
+        gelu::forward(kept.inner, &[], &mut Fresh::over(&mut active));
         add(10, &active, grad);
         multiply_rows(grad, d, &maps[3], Start::Zero, &mut active);
         let mut inner = vec![0.0; rows * m];
-        gelu::backward(kept.inner, &[], &active, &mut inner);
+        gelu::backward(kept.inner, &[], &active, &mut Fresh::over(&mut inner));
         let mut normed = vec![0.0; rows * d];
         let mut statistics = vec![0.0; rows * 2];
         layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, &mut statistics);
@@ -317,8 +324,14 @@ impl Encoder {
 
     fn check(&self, x: &[f32], parameters: &[&[f32]; 12]) {
         let Self { tokens, dim, heads, inner, .. } = *self;
-        assert!(tokens * dim * heads * inner > 0 && dim.is_multiple_of(heads), "encoder: {self:?}");
-        assert!(x.len().is_multiple_of(tokens * dim), "encoder: {tokens} x {dim} do not divide {}", x.len());
+        assert!(![tokens, dim, heads, inner].contains(&0) && dim.is_multiple_of(heads), "encoder: {self:?}");
+        let picture = size::product("encoder", &[tokens, dim]);
+        assert!(x.len().is_multiple_of(picture), "encoder: {tokens} x {dim} do not divide {}", x.len());
+        // scores of a head, and what is kept of all rows
+        size::product("encoder", &[BLOCK, tokens]);
+        let widths = size::sum("encoder", &[dim, dim, dim, dim, dim, inner, 4, heads]);
+        size::product("encoder", &[x.len() / dim, widths]);
+        size::product("encoder", &[ROWS, tokens, widths]);
         for ((name, parameter), len) in PARAMETERS.iter().zip(parameters).zip(self.lengths()) {
             assert_eq!(parameter.len(), len, "encoder: length of {name}");
         }

@@ -91,7 +91,7 @@ impl NormGrads {
     }
 }
 
-kernel!(fn norm_relu(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) = norm_relu_body);
+kernel!(fn norm_relu<'a>(x: &'a [f32], scale: &'a [f32], shift: &'a [f32], out: &'a mut [f32]) = norm_relu_body);
 #[inline(always)]
 fn norm_relu_body<V: Vector>(x: &[f32], scale: &[f32], shift: &[f32], out: &mut [f32]) {
     let len = x.len() / scale.len();
@@ -106,7 +106,7 @@ fn norm_relu_body<V: Vector>(x: &[f32], scale: &[f32], shift: &[f32], out: &mut 
 }
 
 kernel!(
-    fn norm_relu_backward(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32], sums: &mut NormGrads) = norm_relu_backward_body
+    fn norm_relu_backward<'a>(x: &'a [f32], norm: &'a Norm, valid: &'a [f32], means: &'a NormGrads, grad: &'a mut [f32], sums: &'a mut NormGrads) = norm_relu_backward_body
 );
 #[inline(always)]
 fn norm_relu_backward_body<V: Vector>(
@@ -141,7 +141,7 @@ fn norm_relu_backward_body<V: Vector>(
 }
 
 kernel!(
-    fn norm_mend(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32]) = norm_mend_body
+    fn norm_mend<'a>(x: &'a [f32], norm: &'a Norm, valid: &'a [f32], means: &'a NormGrads, grad: &'a mut [f32]) = norm_mend_body
 );
 #[inline(always)]
 fn norm_mend_body<V: Vector>(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
@@ -206,7 +206,7 @@ impl Collector {
     }
 }
 
-kernel!(fn moments(x: &[f32], valid: &[f32], count: f32, mean: &mut [f32], squares: &mut [f32]) = moments_body);
+kernel!(fn moments<'a>(x: &'a [f32], valid: &'a [f32], count: f32, mean: &'a mut [f32], squares: &'a mut [f32]) = moments_body);
 #[inline(always)]
 fn moments_body<V: Vector>(x: &[f32], valid: &[f32], count: f32, mean: &mut [f32], squares: &mut [f32]) {
     let len = x.len() / mean.len();

@@ -3,11 +3,14 @@
 //! Element (i, k) of the left matrix is `data[rows[i] + inner[k]]`. With tables of offsets the same loop multiplies a
 //! matrix, its transpose, the windows of an image (which are never copied out) and their adjoint.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::elementwise::{rows_per_task, written};
-use crate::product::{Matrix, turn};
+use crate::fresh::{Fresh, slots_of};
+use crate::product::Matrix;
 use crate::simd::{Path, Vector, kernel, path};
+use crate::size;
 use crate::within::{Within, give_back, spare};
 
 /// Offsets into an array, and the largest of them.
@@ -53,8 +56,9 @@ pub(crate) struct Panels {
 impl Panels {
     /// Packs `inner x columns` for the path of the calling thread.
     pub fn new(matrix: Matrix, inner: usize, columns: usize) -> Self {
+        let last = size::strided(inner, matrix.row, 1).and_then(|row| size::strided(columns, matrix.column, row));
         assert!(
-            inner * columns == 0 || (inner - 1) * matrix.row + (columns - 1) * matrix.column < matrix.data.len(),
+            inner == 0 || columns == 0 || last.is_some_and(|len| len <= matrix.data.len()),
             "the right matrix is too small"
         );
         let width = panel_width();
@@ -80,22 +84,18 @@ impl Panels {
     /// Packs rows that begin at offsets of an array, their columns `step` apart.
     pub fn gathered(from: &[f32], rows: &[usize], step: usize, columns: usize) -> Self {
         let (inner, width) = (rows.len(), panel_width());
-        let (len, panel) = (columns.div_ceil(width) * inner * width, (inner * width).max(1));
-        let pack = |index: usize, mut data: &mut [f32]| {
+        let len = size::product("packed matrix", &[columns.div_ceil(width), inner, width]);
+        let panel = (inner * width).max(1);
+        let pack = |index: usize, data: &mut Fresh| {
             let (first, count) = (index * width, width.min(columns - index * width));
-            if count < width {
-                data.fill(0.0);
-            }
             for run in rows.chunk_by(|row, next| row + 1 == *next) {
-                turn([count, run.len()], (&from[first * step + run[0]..], step), (&mut *data, width));
-                data = &mut data[run.len() * width..];
+                data.push_transposed([count, run.len()], (&from[first * step + run[0]..], step), width);
             }
         };
         // a task is worth more than a few numbers
         let together = if len < rows_per_task(1) { len } else { panel };
         let data = written(len, together, |task, data| {
-            let panels = data.chunks_exact_mut(panel).enumerate();
-            panels.for_each(|(index, data)| pack(task * (together / panel) + index, data));
+            (0..data.room() / panel).for_each(|index| pack(task * (together / panel) + index, data));
         });
         Self { data, inner, columns, width }
     }
@@ -107,10 +107,10 @@ impl Panels {
         inner: usize,
         columns: Range<usize>,
         lines: Option<[&[f32]; 2]>,
-        within: Within,
+        within: &mut Within,
     ) -> Self {
         let (width, count) = (panel_width(), columns.len());
-        let len = count.div_ceil(width) * inner * width;
+        let len = size::product("packed matrix", &[count.div_ceil(width), inner, width]);
         let mut data = spare(len);
         within.each(data[..len].chunks_exact_mut(inner * width).enumerate(), |(panel, data)| {
             let first = columns.start + panel * width;
@@ -126,7 +126,7 @@ impl Panels {
 }
 
 kernel!(
-    fn pack_normed(from: (&[f32], usize), columns: Range<usize>, lines: Option<[&[f32]; 2]>, panel: &mut [f32]) = pack_normed_body
+    fn pack_normed<'a>(from: (&'a [f32], usize), columns: Range<usize>, lines: Option<[&'a [f32]; 2]>, panel: &'a mut [f32]) = pack_normed_body
 );
 
 #[inline(always)]
@@ -203,15 +203,39 @@ impl Gathered<'_> {
         let rows = &self.rows.values[self.range.0..self.range.1];
         for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.inner.len())) {
             for (offset, out) in self.inner.values.iter().zip(out) {
-                *out = self.data[(row + offset) as usize];
+                *out = self.data[*row as usize + *offset as usize];
             }
         }
     }
 }
 
+/// `out[i][j] = start + sum over k of data[rows[i] + inner[k]] * b[k][j]`, rows of `out` a stride apart.
+pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, (out, stride): (&mut [f32], usize)) {
+    multiply_kernel(left, b, start, Output::Floats(out), stride);
+}
+
+/// The same into memory that may be new: every element of every row is written, as far as `b` has columns.
+///
+/// # Panics
+/// When the start is what the output holds.
+pub(crate) fn multiply_slots(
+    left: Gathered,
+    b: &Panels,
+    start: Start,
+    (out, stride): (&mut [MaybeUninit<f32>], usize),
+) {
+    multiply_kernel(left, b, start, Output::New(out), stride);
+}
+
+/// Where a product goes.
+enum Output<'a> {
+    Floats(&'a mut [f32]),
+    /// Memory that may be new, to which nothing can be added.
+    New(&'a mut [MaybeUninit<f32>]),
+}
+
 kernel!(
-    /// `out[i][j] = start + sum over k of data[rows[i] + inner[k]] * b[k][j]`, rows of `out` a stride apart.
-    pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) = multiply_body
+    fn multiply_kernel<'a>(left: Gathered<'a>, b: &'a Panels, start: Start<'a>, out: Output<'a>, stride: usize) = multiply_body
 );
 
 /// The same for rows of `inner` that lie one after the other, into rows of as many columns as `b` has.
@@ -222,12 +246,34 @@ pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Start, o
 }
 
 #[inline(always)]
-fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: (&mut [f32], usize)) {
-    if V::LANES == 16 { panels::<V, 9>(left, b, start, out) } else { panels::<V, 6>(left, b, start, out) }
+fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: Output, stride: usize) {
+    let out = match out {
+        // SAFETY: a product writes floats only
+        Output::Floats(floats) => unsafe { slots_of(floats) },
+        Output::New(slots) => {
+            assert!(!matches!(start, Start::Out(_) | Start::OutRows(_)), "nothing is added to new memory");
+            slots
+        }
+    };
+    // SAFETY: what is added to holds floats, by the match above
+    unsafe {
+        if V::LANES == 16 {
+            panels::<V, 9>(left, b, start, (out, stride));
+        } else {
+            panels::<V, 6>(left, b, start, (out, stride));
+        }
+    }
 }
 
+/// # Safety
+/// Where the start is what the output holds, it must hold floats.
 #[inline(always)]
-fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (out, stride): (&mut [f32], usize)) {
+unsafe fn panels<V: Vector, const R: usize>(
+    left: Gathered,
+    b: &Panels,
+    start: Start,
+    (out, stride): (&mut [MaybeUninit<f32>], usize),
+) {
     let rows = &left.rows.values[left.range.0..left.range.1];
     let inner = left.inner.values.as_slice();
     if rows.is_empty() || b.columns == 0 {
@@ -236,10 +282,13 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
     let width = 2 * V::LANES;
     assert_eq!(inner.len(), b.inner, "inner sizes differ");
     assert!(b.width == width, "packed for another path");
-    assert!(b.data.len() >= b.columns.div_ceil(width) * b.inner * width, "the right matrix is too small");
-    assert!(stride >= b.columns && out.len() >= (rows.len() - 1) * stride + b.columns, "the output is too small");
+    assert!(size::holds(b.data.len(), [b.columns.div_ceil(width), b.inner, width]), "the right matrix is too small");
+    let fits = size::strided(rows.len(), stride, b.columns).is_some_and(|len| len <= out.len());
+    assert!(stride >= b.columns && fits, "the output is too small");
     let last = rows.iter().fold(0, |last, &row| last.max(row)) as usize + left.inner.largest;
-    assert!(inner.is_empty() || last < left.data.len(), "an offset of {last} into {} elements", left.data.len());
+    // where nothing is summed, nothing is read, but rows still begin somewhere
+    let end = left.data.len() + usize::from(inner.is_empty());
+    assert!(last < end, "an offset of {last} into {} elements", left.data.len());
     // a block of rows stays in the cache while it meets the panels
     let together = rows_together(rows.len());
     for block in (0..rows.len()).step_by(together) {
@@ -266,7 +315,8 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
                 }
                 let add = matches!(start, Start::Out(_) | Start::OutRows(_));
                 let out = (&mut out[i * stride + first..][..(valid - 1) * stride + count], stride);
-                // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`
+                // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`; what is added to
+                // holds floats by contract
                 unsafe {
                     let packed = b.data.as_ptr().add(panel * b.inner * width);
                     if count > V::LANES {
@@ -284,13 +334,13 @@ fn panels<V: Vector, const R: usize>(left: Gathered, b: &Panels, start: Start, (
 /// Some rows of the output by the columns of a panel: what it begins with, sums and where they go.
 ///
 /// # Safety
-/// That of [`summed`].
+/// That of [`summed`]; and to `add`, the output must hold floats.
 #[inline(always)]
 unsafe fn tile<V: Vector, const R: usize, const C: usize>(
     (starts, inner, packed): ([*const f32; R], &[u32], *const f32),
     (bias, down): (&[f32], [f32; R]),
     (valid, count, add): (usize, usize, bool),
-    (out, stride): (&mut [f32], usize),
+    (out, stride): (&mut [MaybeUninit<f32>], usize),
 ) {
     let mut begin = [[V::zero(); C]; R];
     if bias.is_empty() {
@@ -311,9 +361,9 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
         // by constants alone, so that sums go from registers to where they belong
         for (r, sums) in sums.into_iter().enumerate() {
             for (c, sum) in sums.into_iter().enumerate() {
-                // SAFETY: the assertion covers the last element
+                // SAFETY: the assertion covers the last element, and where sums are added it holds floats by contract
                 unsafe {
-                    let to = out.as_mut_ptr().add(r * stride + c * V::LANES);
+                    let to = out.as_mut_ptr().cast::<f32>().add(r * stride + c * V::LANES);
                     (if add { sum.add(V::load(to)) } else { sum }).store(to);
                 }
             }
@@ -322,9 +372,16 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
     }
     for (r, sums) in sums.iter().enumerate().take(valid) {
         let out = &mut out[r * stride..][..count];
-        for (c, sum) in sums.iter().enumerate() {
-            let at = c * V::LANES;
-            (if add { sum.add(V::get(out, at)) } else { *sum }).put(out, at);
+        for (out, sum) in out.chunks_mut(V::LANES).zip(sums) {
+            let (to, count) = (out.as_mut_ptr().cast::<f32>(), out.len());
+            // SAFETY: there is room for `count` floats, and where sums are added it holds floats by contract
+            unsafe {
+                if count == V::LANES {
+                    (if add { sum.add(V::load(to)) } else { *sum }).store(to);
+                } else {
+                    (if add { sum.add(V::load_first(to, count)) } else { *sum }).store_first(to, count);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The exact GELU, `x` times the normal distribution at `x`, alone and after adding a bias to rows.
 
-use crate::elementwise::{add_all, piece, rows_per_task, written, written_with};
+use crate::elementwise::{add_all, piece, rows_per_task, written, zeroed_with};
+use crate::fresh::Fresh;
 use crate::math::normal;
 use crate::simd::{Vector, kernel};
 
@@ -22,9 +23,7 @@ pub fn bias_gelu(x: &[f32], bias: &[f32]) -> Vec<f32> {
     check(x, bias);
     let task = rows_per_task(bias.len()) * bias.len();
     written(x.len(), task, |index, out| {
-        for (out, x) in out.chunks_exact_mut(bias.len()).zip(piece(x, index, task).chunks_exact(bias.len())) {
-            forward(x, bias, out);
-        }
+        piece(x, index, task).chunks_exact(bias.len()).for_each(|x| forward(x, bias, out));
     })
 }
 
@@ -34,11 +33,11 @@ pub fn bias_gelu_backward(x: &[f32], bias: &[f32], grad: &[f32]) -> [Vec<f32>; 2
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let width = bias.len();
     let task = rows_per_task(width) * width;
-    let (input_grad, partials) = written_with(x.len(), task, |index, out| {
+    let (input_grad, partials) = zeroed_with(x.len(), task, |index, out| {
         let mut partial = vec![0.0; width];
         let rows = piece(x, index, task).chunks_exact(width).zip(piece(grad, index, task).chunks_exact(width));
         for (out, (x, grad)) in out.chunks_exact_mut(width).zip(rows) {
-            backward(x, bias, grad, out);
+            backward(x, bias, grad, &mut Fresh::over(out));
             partial.iter_mut().zip(&*out).for_each(|(sum, g)| *sum += g);
         }
         partial
@@ -63,18 +62,18 @@ fn biased<V: Vector>(x: &[f32], bias: &[f32], i: usize) -> V {
     if bias.is_empty() { V::get(x, i) } else { V::get(x, i).add(V::get(bias, i)) }
 }
 
-kernel!(pub(crate) fn forward(x: &[f32], bias: &[f32], out: &mut [f32]) = forward_body);
+kernel!(pub(crate) fn forward<'a, 'b>(x: &'a [f32], bias: &'a [f32], out: &'a mut Fresh<'b>) = forward_body);
 #[inline(always)]
-fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut [f32]) {
+fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut Fresh) {
     for i in (0..x.len()).step_by(V::LANES) {
-        let x = biased::<V>(x, bias, i);
-        x.mul(normal(x).1).put(out, i);
+        let value = biased::<V>(x, bias, i);
+        out.push(value.mul(normal(value).1), x.len() - i);
     }
 }
 
 kernel!(
     /// The same in the place of its input.
-    pub(crate) fn in_place(x: &mut [f32]) = in_place_body
+    pub(crate) fn in_place<'a>(x: &'a mut [f32]) = in_place_body
 );
 #[inline(always)]
 fn in_place_body<V: Vector>(x: &mut [f32]) {
@@ -84,13 +83,13 @@ fn in_place_body<V: Vector>(x: &mut [f32]) {
     }
 }
 
-kernel!(pub(crate) fn backward(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) = backward_body);
+kernel!(pub(crate) fn backward<'a, 'b>(x: &'a [f32], bias: &'a [f32], grad: &'a [f32], input_grad: &'a mut Fresh<'b>) = backward_body);
 #[inline(always)]
-fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut [f32]) {
+fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut Fresh) {
     for i in (0..x.len()).step_by(V::LANES) {
-        let x = biased::<V>(x, bias, i);
-        let (density, distribution) = normal(x);
-        x.fma(density, distribution).mul(V::get(grad, i)).put(input_grad, i);
+        let value = biased::<V>(x, bias, i);
+        let (density, distribution) = normal(value);
+        input_grad.push(value.fma(density, distribution).mul(V::get(grad, i)), x.len() - i);
     }
 }
 

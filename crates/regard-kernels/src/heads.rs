@@ -3,6 +3,7 @@
 use crate::attention::{Attention, BLOCK, Row, weigh};
 use crate::elementwise::{piece, written};
 use crate::product::{Matrix, Size, multiply, turn};
+use crate::size;
 
 /// How rows `[B, N, P, A, K]` are cut.
 #[derive(Clone, Copy)]
@@ -22,11 +23,9 @@ impl Cut {
     fn split(&self, x: &[f32], part: usize) -> Vec<f32> {
         written(x.len() / self.parts, self.tokens * self.heads * self.width, |index, out| {
             let x = piece(x, index, self.tokens * self.row());
-            for (head, out) in out.chunks_exact_mut(self.tokens * self.width).enumerate() {
+            for head in 0..self.heads {
                 let start = (part * self.heads + head) * self.width;
-                for (out, x) in out.chunks_exact_mut(self.width).zip(x.chunks_exact(self.row())) {
-                    out.copy_from_slice(&x[start..][..self.width]);
-                }
+                x.chunks_exact(self.row()).for_each(|x| out.push_slice(&x[start..][..self.width]));
             }
         })
     }
@@ -35,11 +34,12 @@ impl Cut {
     fn join(&self, parts: &[&[f32]]) -> Vec<f32> {
         let image = self.tokens * self.heads * self.width;
         written(parts.iter().map(|part| part.len()).sum(), self.tokens * self.row(), |index, out| {
-            for (token, out) in out.chunks_exact_mut(self.row()).enumerate() {
-                for (slot, out) in out.chunks_exact_mut(self.width).enumerate() {
-                    let (part, head) = (slot / self.heads, slot % self.heads);
-                    let from = index * image + (head * self.tokens + token) * self.width;
-                    out.copy_from_slice(&parts[part][from..][..self.width]);
+            for token in 0..self.tokens {
+                for part in parts {
+                    for head in 0..self.heads {
+                        let from = index * image + (head * self.tokens + token) * self.width;
+                        out.push_slice(&part[from..][..self.width]);
+                    }
                 }
             }
         })
@@ -106,7 +106,7 @@ impl Attention {
     /// The output and the logarithm of each query's sum `[B, A, N]`.
     #[must_use]
     pub fn forward_rows(&self, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let (rows, single) = self.cuts();
+        let (rows, single) = self.cuts(qkv);
         let [query, key, value] = [0, 1, 2].map(|part| rows.split(qkv, part));
         let (out, sums) = self.forward(&query, &key, &value, &[]);
         (single.join(&[&out]), sums)
@@ -115,16 +115,22 @@ impl Attention {
     /// The gradient of the rows.
     #[must_use]
     pub fn backward_rows(&self, qkv: &[f32], out: &[f32], sums: &[f32], grad: &[f32]) -> Vec<f32> {
-        let (rows, single) = self.cuts();
+        let (rows, single) = self.cuts(qkv);
+        assert!(
+            out.len() == qkv.len() / 3 && grad.len() == out.len(),
+            "attention: lengths of the output and its gradient"
+        );
         let [query, key, value] = [0, 1, 2].map(|part| rows.split(qkv, part));
         let [out, grad] = [out, grad].map(|x| single.split(x, 0));
         let [query, key, value, _] = self.backward([&query, &key, &value, &[]], &out, sums, &grad);
         rows.join(&[&query, &key, &value])
     }
 
-    fn cuts(&self) -> (Cut, Cut) {
+    fn cuts(&self, qkv: &[f32]) -> (Cut, Cut) {
         assert_eq!([self.queries, self.width], [self.keys, self.value_width], "attention: self-attention has one size");
         assert!(self.bias.is_none(), "attention: rows have no bias");
+        let len = size::product("attention", &[self.batch, self.queries, 3, self.heads, self.width]);
+        assert_eq!(qkv.len(), len, "attention: length of the rows");
         let single = Cut { tokens: self.queries, parts: 1, heads: self.heads, width: self.width };
         (Cut { parts: 3, ..single }, single)
     }
@@ -163,8 +169,8 @@ mod tests {
     #[test]
     fn rows_are_attended_as_their_parts_are() {
         let case = case();
-        let (rows, single) = case.cuts();
         let (qkv, grad) = (noise(3 * 7 * 24, 1), noise(3 * 7 * 8, 2));
+        let (rows, single) = case.cuts(&qkv);
         let [query, key, value] = [0, 1, 2].map(|part| rows.split(&qkv, part));
         let (expected, _) = case.forward(&query, &key, &value, &[]);
         let (out, sums) = case.forward_rows(&qkv);

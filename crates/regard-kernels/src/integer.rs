@@ -8,7 +8,8 @@
 use std::cell::Cell;
 
 use crate::gathered::{Start, blocks_of};
-use crate::simd::{Path, Portable, Vector, kernel, path};
+use crate::simd::{ByteIsa, ByteKernel, ByteSums, Vector, kernel};
+use crate::size;
 
 /// The largest whole number of a weight.
 const WEIGHT: f32 = 63.0;
@@ -42,7 +43,7 @@ impl Rounded {
     /// When `inputs` does not divide the length.
     #[must_use]
     pub fn new(weight: &[f32], inputs: usize) -> Self {
-        assert!(weight.len().is_multiple_of(inputs), "integer: rows of {inputs} in {}", weight.len());
+        assert!(inputs > 0 && weight.len().is_multiple_of(inputs), "integer: rows of {inputs} in {}", weight.len());
         let mut rounded = Self { values: Vec::with_capacity(weight.len()), scales: Vec::new() };
         for row in weight.chunks_exact(inputs) {
             let largest = row.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
@@ -68,30 +69,9 @@ fn short(x: f32) -> f32 {
     if x > f32::MIN_POSITIVE { f32::from_bits((x.to_bits() + 0xff) & !0xff) } else { 0.0 }
 }
 
-/// How whole numbers are multiplied here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    #[cfg(target_arch = "x86_64")]
-    Vnni,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    Portable,
-}
-
-/// The form of the calling thread's path.
-fn form() -> Form {
-    match path() {
-        #[cfg(target_arch = "x86_64")]
-        Path::Avx512 if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni") => Form::Vnni,
-        #[cfg(target_arch = "x86_64")]
-        Path::Avx512 | Path::Avx2 => Form::Avx2,
-        _ => Form::Portable,
-    }
-}
-
 /// Weights in panels of two registers of outputs; the numbers of one lane lie together.
 pub(crate) struct Panels {
-    form: Form,
+    isa: ByteIsa,
     data: Vec<u8>,
     /// What sums begin with, for each output.
     begin: Vec<i32>,
@@ -103,11 +83,11 @@ pub(crate) struct Panels {
 impl Panels {
     /// Packs for the path of the calling thread; outputs are scaled, if they are.
     pub fn new(weights: &Rounded, scale: Option<&[f32]>) -> Self {
-        let (form, columns) = (form(), weights.scales.len());
+        let (isa, columns) = (ByteIsa::current(), weights.scales.len());
         let inner = weights.values.len() / columns.max(1);
-        let width = form.width();
+        let width = isa.width();
         let (panels, steps) = (columns.div_ceil(width), inner.div_ceil(STEP));
-        let mut data = vec![0; panels * steps * width * STEP];
+        let mut data = vec![0; size::product("integer", &[panels, steps, width, STEP])];
         let mut begin = vec![0; panels * width];
         for (column, weights) in weights.values.chunks_exact(inner.max(1)).enumerate() {
             let place = (column / width * steps * width + column % width) * STEP;
@@ -121,18 +101,7 @@ impl Panels {
         if let Some(factors) = scale {
             scales.iter_mut().zip(factors).for_each(|(scale, factor)| *scale *= factor);
         }
-        Self { form, data, begin, scales, inner, columns }
-    }
-}
-
-impl Form {
-    /// Columns of a panel.
-    const fn width(self) -> usize {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Vnni => 32,
-            _ => 16,
-        }
+        Self { isa, data, begin, scales, inner, columns }
     }
 }
 
@@ -152,21 +121,13 @@ pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Start, out: &mut
     values.resize(rows.next_multiple_of(MOST_ROWS) * bytes, 0);
     round_rows(x, inner, &mut values[..rows * bytes], bytes, &mut scales);
     let left = Left { values: &values, bytes, scales: &scales };
-    match weights.form {
-        // SAFETY: the form is chosen only after its instructions were detected
-        #[cfg(target_arch = "x86_64")]
-        Form::Vnni => unsafe { x86::vnni(&left, weights, start, out) },
-        // SAFETY: as above
-        #[cfg(target_arch = "x86_64")]
-        Form::Avx2 => unsafe { x86::avx2(&left, weights, start, out) },
-        Form::Portable => panels::<[i32; 8], 4>(&left, weights, start, out),
-    }
+    weights.isa.run(Product { left: &left, weights, start, out });
     SCRATCH.set((values, scales));
 }
 
 kernel!(
     /// Rows to bytes, and what one of them is worth.
-    fn round_rows(x: &[f32], inner: usize, values: &mut [u8], bytes: usize, scales: &mut [f32]) = round_rows_body
+    fn round_rows<'a>(x: &'a [f32], inner: usize, values: &'a mut [u8], bytes: usize, scales: &'a mut [f32]) = round_rows_body
 );
 
 #[inline(always)]
@@ -196,44 +157,32 @@ struct Left<'a> {
     scales: &'a [f32],
 }
 
-/// A register of sums.
-trait Sums: Copy {
-    type Floats: Vector;
-    fn get(begin: &[i32]) -> Self;
-    /// Adds the products of one row's four bytes with a register of weights.
-    /// # Safety
-    /// Four bytes must be readable at `left`, and a register of them at `right`.
-    unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self;
-    fn floats(self) -> Self::Floats;
+/// What [`multiply_rows`] computes when its rows are bytes.
+struct Product<'a> {
+    left: &'a Left<'a>,
+    weights: &'a Panels,
+    start: Start<'a>,
+    out: &'a mut [f32],
 }
 
-impl Sums for [i32; 8] {
-    type Floats = Portable;
+impl ByteKernel for Product<'_> {
     #[inline(always)]
-    fn get(begin: &[i32]) -> Self {
-        std::array::from_fn(|i| begin[i])
-    }
-    #[inline(always)]
-    unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self {
-        // SAFETY: four bytes and 32 of them are readable by contract
-        let (left, right) =
-            unsafe { (left.cast::<[u8; 4]>().read_unaligned(), right.cast::<[[i8; 4]; 8]>().read_unaligned()) };
-        let term = |i: usize, part: usize| i32::from(left[part]) * i32::from(right[i][part]);
-        std::array::from_fn(|i| self[i] + (0..4).map(|part| term(i, part)).sum::<i32>())
-    }
-    #[inline(always)]
-    fn floats(self) -> Portable {
-        // SAFETY: eight floats are readable
-        unsafe { Portable::load(self.map(|x| x as f32).as_ptr()) }
+    fn run<S: ByteSums, const R: usize>(self) {
+        let Self { left, weights, start, out } = self;
+        panels::<S, R>(left, weights, start, out);
     }
 }
 
 #[inline(always)]
-fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &mut [f32]) {
+fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &mut [f32]) {
     let lanes = S::Floats::LANES;
     let (rows, width, steps) = (left.scales.len(), 2 * lanes, left.bytes / STEP);
-    assert!(left.values.len() >= rows.next_multiple_of(R) * left.bytes, "integer: rows of whole numbers");
-    assert_eq!(b.data.len(), b.columns.div_ceil(width) * steps * width * STEP, "integer: packed for another path");
+    assert!(
+        size::holds(left.values.len(), [rows.next_multiple_of(R), left.bytes, 1]),
+        "integer: rows of whole numbers"
+    );
+    let packed = size::product("integer", &[b.columns.div_ceil(width), steps, width, STEP]);
+    assert_eq!(b.data.len(), packed, "integer: packed for another path");
     // a block of rows stays in the cache while it meets the panels
     let together = blocks_of(rows, R);
     for block in (0..rows).step_by(together) {
@@ -282,77 +231,11 @@ fn panels<S: Sums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    // SAFETY of this module: as in `simd`, values exist only inside functions compiled for their instructions
-    #![allow(clippy::undocumented_unsafe_blocks, clippy::wildcard_imports)]
-    use super::{Left, Panels, Start, Sums, panels};
-    use crate::simd::{Avx2, Avx512};
-    use std::arch::x86_64::*;
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma")]
-    pub(super) fn vnni(left: &Left, weights: &Panels, start: Start, out: &mut [f32]) {
-        panels::<Bytes, 12>(left, weights, start, out);
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) fn avx2(left: &Left, weights: &Panels, start: Start, out: &mut [f32]) {
-        panels::<Pairs, 6>(left, weights, start, out);
-    }
-
-    /// Sixteen sums of products of bytes.
-    #[derive(Clone, Copy)]
-    struct Bytes(__m512i);
-
-    impl Sums for Bytes {
-        type Floats = Avx512;
-        #[inline(always)]
-        fn get(begin: &[i32]) -> Self {
-            Self(unsafe { _mm512_loadu_si512(begin[..16].as_ptr().cast()) })
-        }
-        #[inline(always)]
-        unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self {
-            unsafe {
-                let left = _mm512_set1_epi32(left.cast::<i32>().read_unaligned());
-                Self(_mm512_dpbusd_epi32(self.0, left, _mm512_loadu_si512(right.cast())))
-            }
-        }
-        #[inline(always)]
-        fn floats(self) -> Avx512 {
-            Avx512(unsafe { _mm512_cvtepi32_ps(self.0) })
-        }
-    }
-
-    /// Eight sums of products of bytes, added in pairs of sixteen bits first.
-    #[derive(Clone, Copy)]
-    struct Pairs(__m256i);
-
-    impl Sums for Pairs {
-        type Floats = Avx2;
-        #[inline(always)]
-        fn get(begin: &[i32]) -> Self {
-            Self(unsafe { _mm256_loadu_si256(begin[..8].as_ptr().cast()) })
-        }
-        #[inline(always)]
-        unsafe fn add_products(self, left: *const u8, right: *const u8) -> Self {
-            unsafe {
-                let left = _mm256_set1_epi32(left.cast::<i32>().read_unaligned());
-                let pairs = _mm256_maddubs_epi16(left, _mm256_loadu_si256(right.cast()));
-                Self(_mm256_add_epi32(self.0, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
-            }
-        }
-        #[inline(always)]
-        fn floats(self) -> Avx2 {
-            Avx2(unsafe { _mm256_cvtepi32_ps(self.0) })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::naive::{assert_close, noise};
-    use crate::simd::with_path;
+    use crate::simd::{Path, with_path};
 
     /// By the definition: whole numbers of a row, and what one is worth.
     fn rounded(row: &[f32]) -> (Vec<f64>, f64) {

@@ -1,6 +1,6 @@
 //! Layer normalisation of rows.
 
-use crate::elementwise::{add_all, piece, rows_per_task, written_with};
+use crate::elementwise::{add_all, piece, rows_per_task, zeroed_with};
 use crate::simd::{Vector, kernel};
 
 /// The output and, for the backward pass, `[mean, 1/deviation]` of every row.
@@ -8,7 +8,7 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> (Vec
     let width = weight.len();
     check(x, weight, bias);
     let task = rows_per_task(width) * width;
-    let (out, statistics) = written_with(x.len(), task, |index, out| {
+    let (out, statistics) = zeroed_with(x.len(), task, |index, out| {
         let mut statistics = vec![0.0; out.len() / width * 2];
         forward_rows(piece(x, index, task), weight, bias, epsilon, out, &mut statistics);
         statistics
@@ -22,7 +22,7 @@ pub fn layer_norm_backward(x: &[f32], weight: &[f32], statistics: &[f32], grad: 
     check(x, weight, weight);
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let task = rows_per_task(width);
-    let (input_grad, partials) = written_with(x.len(), task * width, |index, out| {
+    let (input_grad, partials) = zeroed_with(x.len(), task * width, |index, out| {
         let [x, grad] = [x, grad].map(|x| piece(x, index, task * width));
         let mut partial = vec![0.0; width * 2];
         backward_rows(x, weight, piece(statistics, index, task * 2), grad, out, &mut partial);
@@ -44,7 +44,7 @@ fn check(x: &[f32], weight: &[f32], bias: &[f32]) {
     );
 }
 
-kernel!(pub(crate) fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32], statistics: &mut [f32]) = forward_rows_body);
+kernel!(pub(crate) fn forward_rows<'a>(x: &'a [f32], weight: &'a [f32], bias: &'a [f32], epsilon: f32, out: &'a mut [f32], statistics: &'a mut [f32]) = forward_rows_body);
 #[inline(always)]
 fn forward_rows_body<V: Vector>(
     x: &[f32],
@@ -79,7 +79,7 @@ fn forward_rows_body<V: Vector>(
     }
 }
 
-kernel!(pub(crate) fn backward_rows(x: &[f32], weight: &[f32], statistics: &[f32], grad: &[f32], input_grad: &mut [f32], partial: &mut [f32]) = backward_rows_body);
+kernel!(pub(crate) fn backward_rows<'a>(x: &'a [f32], weight: &'a [f32], statistics: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32], partial: &'a mut [f32]) = backward_rows_body);
 #[inline(always)]
 fn backward_rows_body<V: Vector>(
     x: &[f32],

@@ -3,8 +3,9 @@
 use rayon::prelude::*;
 
 use crate::elementwise::{add_all, piece, rows_per_task, share, written};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, panel_width};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, multiply_slots, panel_width};
 use crate::product::{Matrix, transpose};
+use crate::size;
 
 /// Rows of one task.
 const TASK: usize = 96;
@@ -127,14 +128,21 @@ impl Linear {
     fn check(&self, x: &[f32], weight: &[f32]) {
         assert!(self.inputs > 0 && self.outputs > 0, "linear: a width of zero");
         assert!(x.len().is_multiple_of(self.inputs), "linear: rows of {} do not divide {}", self.inputs, x.len());
-        assert_eq!(weight.len(), self.inputs * self.outputs, "linear: length of the weight");
+        let weights = size::product("linear", &[self.inputs, self.outputs]);
+        assert_eq!(weight.len(), weights, "linear: length of the weight");
+        size::product("linear", &[x.len() / self.inputs, self.outputs]);
     }
 }
 
 /// `[rows, inner] x [inner, n] -> [rows, n]`
 fn product(x: &[f32], inner: usize, b: &Panels, start: Start, n: usize) -> Vec<f32> {
+    let offsets = Offsets::strided(inner, 1);
     written(x.len() / inner * n, TASK * n, |index, out| {
-        multiply_rows(piece(x, index, TASK * inner), inner, b, start, out);
+        let x = piece(x, index, TASK * inner);
+        let rows = Offsets::strided(x.len() / inner, inner);
+        let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets };
+        // SAFETY: a product writes every element of its rows, and these are as long as `b` has columns
+        unsafe { out.fill_rest(|out| multiply_slots(left, b, start, (out, n))) };
     })
 }
 

@@ -5,8 +5,9 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, written};
+use crate::elementwise::{add_all, zeroed};
 use crate::product::{Matrix, Size, add_row_products, multiply};
+use crate::size;
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window, interleave, separate};
 
@@ -35,7 +36,7 @@ impl Local {
     }
 
     fn attend(&self, inputs: Inputs) -> Vec<f32> {
-        written(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
+        zeroed(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
             let (head, inputs) = self.head(index, inputs);
             head.attend_head(inputs, out);
         })
@@ -78,6 +79,7 @@ impl Local {
     /// One gradient for each input.
     pub fn backward(&self, inputs: Inputs, grad: &[f32]) -> [Vec<f32>; 5] {
         self.check(inputs);
+        assert_eq!(grad.len(), inputs[2].len(), "local attention: length of the gradient");
         let Some(beside) = self.side_by_side() else { return self.attend_backward(inputs, grad) };
         let [query, key, value, grad] =
             [inputs[0], inputs[1], inputs[2], grad].map(|images| interleave(images, self.batch));
@@ -236,13 +238,15 @@ impl Local {
 
     fn check(&self, [query, key, value, rows, columns]: Inputs) {
         self.window.check(Border::Zero);
-        let pixels = self.batch * self.heads * self.window.pixels();
-        assert_eq!(query.len(), pixels * self.width, "local attention: length of the query");
-        assert_eq!(key.len(), pixels * self.width, "local attention: length of the key");
-        assert_eq!(value.len(), pixels * self.value_width, "local attention: length of the value");
+        let Self { batch, heads, width, value_width, .. } = *self;
+        assert!(heads > 0 && width > 0 && value_width > 0, "local attention: a size of zero in {self:?}");
+        let len = |width: usize| size::product("local attention", &[batch, heads, self.window.pixels(), width]);
+        assert_eq!(query.len(), len(width), "local attention: length of the query");
+        assert_eq!(key.len(), len(width), "local attention: length of the key");
+        assert_eq!(value.len(), len(value_width), "local attention: length of the value");
         if self.relative {
             assert!(self.width.is_multiple_of(2), "local attention: relative positions halve the width {}", self.width);
-            let len = self.heads * self.width / 2 * self.window.size;
+            let len = size::product("local attention", &[heads, width / 2, self.window.size]);
             assert_eq!([rows.len(), columns.len()], [len; 2], "local attention: lengths of the embeddings");
         }
     }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::simd::{Path, kernel, with_path};
 
-    kernel!(fn exp_of(x: &mut [f32]) = exp_of_body);
+    kernel!(fn exp_of<'a>(x: &'a mut [f32]) = exp_of_body);
     #[inline(always)]
     fn exp_of_body<V: Vector>(x: &mut [f32]) {
         for i in (0..x.len()).step_by(V::LANES) {
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    kernel!(fn exp_of_negatives(x: &mut [f32]) = exp_of_negatives_body);
+    kernel!(fn exp_of_negatives<'a>(x: &'a mut [f32]) = exp_of_negatives_body);
     #[inline(always)]
     fn exp_of_negatives_body<V: Vector>(x: &mut [f32]) {
         for i in (0..x.len()).step_by(V::LANES) {

@@ -8,6 +8,8 @@
 
 use rayon::prelude::*;
 
+use crate::size;
+
 /// Output rows that one task computes. A constant, so that results cannot depend on the threads.
 const BAND: usize = 16;
 
@@ -39,11 +41,15 @@ impl NlMeans<'_> {
     /// When a slice does not have the stated size, or patch or search window are even.
     pub fn run(&self, out: &mut [f32], weights: Option<&mut [f32]>, done: &(dyn Fn(usize) + Sync)) {
         let [channels, rows, columns] = self.shape;
-        assert_eq!(self.image.len(), channels * rows * columns, "image has the wrong size");
-        assert_eq!(out.len(), self.image.len(), "out has the wrong size");
-        assert!(self.patch % 2 == 1 && self.search % 2 == 1, "patch and search window are odd");
-        assert!(self.patch <= rows && self.patch <= columns, "the patch fits into the image");
-        let window = self.search * self.search;
+        let pixels = size::product("non-local means", &self.shape);
+        assert!(pixels > 0 && self.image.len() == pixels, "non-local means: the image has the wrong size");
+        assert_eq!(out.len(), pixels, "non-local means: the output has the wrong size");
+        assert!(self.patch % 2 == 1 && self.search % 2 == 1, "non-local means: patch and search window are odd");
+        assert!(self.patch <= rows && self.patch <= columns, "non-local means: the patch fits into the image");
+        let window = size::product("non-local means", &[self.search, self.search]);
+        size::product("non-local means", &[rows, columns, window]);
+        // rows and columns that a candidate may be away
+        size::sum("non-local means", &[rows, columns, self.patch, self.search]);
         let job = Job { options: self, padded: Padded::new(self), gauss: gauss(self.patch) };
 
         // a band holds rows of every channel, so bands are computed apart and copied together
@@ -57,7 +63,7 @@ impl NlMeans<'_> {
                 })
                 .collect(),
             Some(weights) => {
-                assert_eq!(weights.len(), rows * columns * window, "weights have the wrong size");
+                assert_eq!(weights.len(), rows * columns * window, "non-local means: the weights have the wrong size");
                 weights
                     .par_chunks_mut(BAND * columns * window)
                     .enumerate()

@@ -50,7 +50,7 @@ pub fn sgd(options: Sgd, parameters: &mut [f32], gradients: &[f32], velocities: 
         .for_each(|(parameters, gradients, velocities)| sgd_task(options, parameters, gradients, velocities));
 }
 
-kernel!(fn sgd_task(options: Sgd, parameters: &mut [f32], gradients: &[f32], velocities: &mut [f32]) = sgd_body);
+kernel!(fn sgd_task<'a>(options: Sgd, parameters: &'a mut [f32], gradients: &'a [f32], velocities: &'a mut [f32]) = sgd_body);
 #[inline(always)]
 fn sgd_body<V: Vector>(options: Sgd, parameters: &mut [f32], gradients: &[f32], velocities: &mut [f32]) {
     let Sgd { rate, momentum, nesterov, decay } = options;
@@ -80,9 +80,9 @@ pub fn adamw(options: Adam, parameters: &mut [f32], gradients: &[f32], moments: 
         });
 }
 
-kernel!(fn adamw_task(
-    options: Adam, corrections: [f32; 2], parameters: &mut [f32], gradients: &[f32], first: &mut [f32],
-    second: &mut [f32],
+kernel!(fn adamw_task<'a>(
+    options: Adam, corrections: [f32; 2], parameters: &'a mut [f32], gradients: &'a [f32], first: &'a mut [f32],
+    second: &'a mut [f32],
 ) = adamw_body);
 #[inline(always)]
 fn adamw_body<V: Vector>(
@@ -140,9 +140,9 @@ pub fn lamb(options: Adam, parameters: &mut [f32], gradients: &[f32], moments: [
     add_scaled(parameters, -(options.rate * trust as f32), &update);
 }
 
-kernel!(fn lamb_task(
-    options: Adam, corrections: [f32; 2], update: &mut [f32], parameters: &[f32], gradients: &[f32],
-    first: &mut [f32], second: &mut [f32],
+kernel!(fn lamb_task<'a>(
+    options: Adam, corrections: [f32; 2], update: &'a mut [f32], parameters: &'a [f32], gradients: &'a [f32],
+    first: &'a mut [f32], second: &'a mut [f32],
 ) = lamb_body);
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]

@@ -10,9 +10,10 @@ mod backward;
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::written;
+use crate::elementwise::zeroed;
 use crate::gamma::{Collector, Moments, Norm, valid};
 use crate::product::{Matrix, Size, multiply};
+use crate::size;
 use crate::tile::{self, Groups, Place, Span, TILE};
 use crate::window::{Border, Window, interleave, separate};
 use crate::within::with_scratch;
@@ -93,10 +94,10 @@ impl Pairwise {
     pub fn delta(&self) -> usize {
         let relation = match self.relation {
             Relation::Dot => 1,
-            Relation::Concatenation => 2 * self.features,
+            Relation::Concatenation => size::product("pairwise attention", &[2, self.features]),
             _ => self.features,
         };
-        relation + if self.position == Position::None { 0 } else { 2 }
+        size::sum("pairwise attention", &[relation, self.places()])
     }
 
     /// Number of gamma's parameters.
@@ -107,6 +108,9 @@ impl Pairwise {
 
     fn gamma_parts(&self) -> [usize; 7] {
         let (d, hidden, weights) = (self.delta(), self.hidden, self.weights);
+        // the largest of them and their sum, so that nothing wraps
+        let linear = [[hidden, d], [weights, hidden]].map(|sizes| size::product("pairwise attention", &sizes));
+        size::sum("pairwise attention", &[d, d, linear[0], hidden, hidden, linear[1], weights]);
         [d, d, hidden * d, hidden, hidden, weights * hidden, weights]
     }
 
@@ -189,7 +193,7 @@ impl Pairwise {
         let window = &self.window;
         let gamma = Gamma::new(self, inputs[4], moments);
         let image = self.values * window.pixels();
-        written(self.batch * image, image, |index, out| {
+        zeroed(self.batch * image, image, |index, out| {
             let image = Image::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -253,10 +257,12 @@ impl Pairwise {
 
     fn check(&self, [phi, psi, beta, position, gamma]: Inputs) {
         self.window.check(Border::Reflect);
-        let pixels = self.batch * self.window.pixels();
-        assert_eq!(phi.len(), pixels * self.features, "pairwise attention: length of phi");
-        assert_eq!(psi.len(), pixels * self.features, "pairwise attention: length of psi");
-        assert_eq!(beta.len(), pixels * self.values, "pairwise attention: length of beta");
+        let sizes = [self.features, self.values, self.weights, self.hidden];
+        assert!(!sizes.contains(&0), "pairwise attention: a size of zero in {self:?}");
+        let len = |channels: usize| size::product("pairwise attention", &[self.batch, self.window.pixels(), channels]);
+        assert_eq!(phi.len(), len(self.features), "pairwise attention: length of phi");
+        assert_eq!(psi.len(), len(self.features), "pairwise attention: length of psi");
+        assert_eq!(beta.len(), len(self.values), "pairwise attention: length of beta");
         assert_eq!(position.len(), self.places() * self.window.pixels(), "pairwise attention: length of the position");
         assert_eq!(gamma.len(), self.gamma(), "pairwise attention: number of gamma's parameters");
         assert!(

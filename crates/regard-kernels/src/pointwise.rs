@@ -5,9 +5,10 @@
 
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::mem::MaybeUninit;
 
 use crate::elementwise::{add_all, piece, rows_per_task, share, written};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
+use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_slots};
 use crate::product::{Matrix, transpose};
 use crate::simd::{Vector, kernel};
 use crate::within::Within;
@@ -42,22 +43,23 @@ impl Pointwise {
             let joined = joined(x, inputs, pixels);
             if columns == pixels {
                 // some columns at a time are packed where the product finds them in a cache
-                for first in (0..pixels).step_by(PACKED) {
-                    let count = PACKED.min(pixels - first);
-                    let columns = first..first + count;
-                    let panels = Panels::normed((&joined, pixels), inputs, columns, None, Within::OneThread);
-                    multiply(left, &panels, start, (&mut out[first..], pixels));
-                    panels.give_back();
-                }
+                let write = |out: &mut [MaybeUninit<f32>]| {
+                    for first in (0..pixels).step_by(PACKED) {
+                        let columns = first..pixels.min(first + PACKED);
+                        let panels = Panels::normed((&joined, pixels), inputs, columns, None, &mut Within::OneThread);
+                        multiply_slots(left, &panels, start, (&mut out[first..], pixels));
+                        panels.give_back();
+                    }
+                };
+                // SAFETY: a product writes all of its columns, and the columns of all products are those of the output
+                unsafe { out.fill_rest(write) };
                 return;
             }
             let panels = Panels::new(Matrix::rows(&joined, columns), inputs, columns);
             let mut row = vec![0.0; outputs * columns];
             multiply(left, &panels, start, (&mut row, columns));
-            for (image, out) in out.chunks_exact_mut(outputs * pixels).enumerate() {
-                for (out, row) in out.chunks_exact_mut(pixels).zip(row.chunks_exact(columns)) {
-                    out.copy_from_slice(&row[image * pixels..][..pixels]);
-                }
+            for image in 0..columns / pixels {
+                row.chunks_exact(columns).for_each(|row| out.push_slice(&row[image * pixels..][..pixels]));
             }
         })
     }
@@ -126,7 +128,7 @@ pub(crate) fn sums_of_planes(x: &[f32], channels: usize, pixels: usize) -> Vec<f
     sums
 }
 
-kernel!(fn plane_sum(x: &[f32]) -> f32 = plane_sum_body);
+kernel!(fn plane_sum<'a>(x: &'a [f32]) -> f32 = plane_sum_body);
 #[inline(always)]
 fn plane_sum_body<V: Vector>(x: &[f32]) -> f32 {
     let mut sum = V::zero();

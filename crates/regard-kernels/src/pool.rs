@@ -1,7 +1,9 @@
 //! The largest value of every aligned block of an image.
 
-use crate::elementwise::{filled, piece, rows_per_task, written};
+use crate::elementwise::{piece, rows_per_task, written, zeroed};
+use crate::fresh::Fresh;
 use crate::simd::{Vector, kernel};
+use crate::size;
 
 /// Planes `[P, H, W] -> [P, H/b, W/b]`; rows and columns that do not fill a block take no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,7 @@ impl BlockMax {
     /// Rows and columns of an output.
     #[must_use]
     pub fn map(&self) -> [usize; 2] {
+        assert!(self.block > 0, "block maximum: a side of zero");
         [self.height / self.block, self.width / self.block]
     }
 
@@ -26,9 +29,8 @@ impl BlockMax {
         let task = rows_per_task(plane);
         written(self.planes(x) * map, task * map, |index, out| {
             let mut row = vec![0.0; self.width];
-            for (out, x) in out.chunks_exact_mut(map).zip(piece(x, index, task * plane).chunks_exact(plane)) {
-                largest_of_blocks(*self, x, &mut row, out);
-            }
+            let planes = piece(x, index, task * plane).chunks_exact(plane);
+            planes.for_each(|x| largest_of_blocks(*self, x, &mut row, out));
         })
     }
 
@@ -38,7 +40,7 @@ impl BlockMax {
         let [plane, map] = self.sizes();
         assert_eq!(grad.len(), self.planes(x) * map, "block maximum: length of the gradient");
         let task = rows_per_task(plane);
-        filled(x.len(), task * plane, |index, input_grad| {
+        zeroed(x.len(), task * plane, |index, input_grad| {
             let (x, grad) = (piece(x, index, task * plane), piece(grad, index, task * map));
             let planes = input_grad.chunks_exact_mut(plane).zip(x.chunks_exact(plane));
             for ((input_grad, x), grad) in planes.zip(grad.chunks_exact(map)) {
@@ -77,12 +79,14 @@ impl BlockMax {
 
     fn sizes(&self) -> [usize; 2] {
         let [rows, columns] = self.map();
-        assert!(rows * columns > 0, "block maximum: {} does not fit {} x {}", self.block, self.height, self.width);
-        [self.height * self.width, rows * columns]
+        let plane = size::product("block maximum", &[self.height, self.width]);
+        let map = size::product("block maximum", &[rows, columns]);
+        assert!(map > 0, "block maximum: {} does not fit {} x {}", self.block, self.height, self.width);
+        [plane, map]
     }
 
     fn planes(&self, x: &[f32]) -> usize {
-        let plane = self.height * self.width;
+        let [plane, _] = self.sizes();
         assert!(x.len().is_multiple_of(plane), "block maximum: planes of {plane} do not divide {}", x.len());
         x.len() / plane
     }
@@ -97,19 +101,20 @@ fn larger(best: f32, x: f32) -> f32 {
 
 kernel!(
     /// Of one plane; `row` is room for one.
-    fn largest_of_blocks(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut [f32]) = largest_of_blocks_body
+    fn largest_of_blocks<'a, 'b>(case: BlockMax, x: &'a [f32], row: &'a mut [f32], out: &'a mut Fresh<'b>) = largest_of_blocks_body
 );
 
 #[inline(always)]
-fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut [f32]) {
+fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut Fresh) {
     let BlockMax { width, block, .. } = case;
-    for (x, out) in x.chunks_exact(block * width).zip(out.chunks_exact_mut(width / block)) {
+    for x in x.chunks_exact(block * width) {
         let (first, rest) = x.split_at(width);
         if block == 2 {
             // the common one
-            for (index, out) in out.chunks_mut(TOGETHER).enumerate() {
-                let both = 2 * TOGETHER * index..2 * (TOGETHER * index + out.len());
-                out.copy_from_slice(&largest_of_quads(&quads(&first[both.clone()], &rest[both]))[..out.len()]);
+            for at in (0..width / 2).step_by(TOGETHER) {
+                let count = TOGETHER.min(width / 2 - at);
+                let both = 2 * at..2 * (at + count);
+                out.push_slice(&largest_of_quads(&quads(&first[both.clone()], &rest[both]))[..count]);
             }
             continue;
         }
@@ -118,8 +123,7 @@ fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32],
         for x in rest.chunks_exact(width) {
             row.iter_mut().zip(x).for_each(|(best, x)| *best = larger(*best, *x));
         }
-        let blocks = out.iter_mut().zip(row.chunks_exact(block));
-        blocks.for_each(|(out, row)| *out = row.iter().copied().fold(f32::NEG_INFINITY, larger));
+        out.extend(row.chunks_exact(block).map(|row| row.iter().copied().fold(f32::NEG_INFINITY, larger)));
     }
 }
 
@@ -162,7 +166,7 @@ fn largest_of_quads([a, b, c, d]: &Quads) -> [f32; TOGETHER] {
 
 kernel!(
     /// The gradient of one plane of blocks of two.
-    fn spread_pairs(width: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) = spread_pairs_body
+    fn spread_pairs<'a>(width: usize, x: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32]) = spread_pairs_body
 );
 
 #[inline(always)]

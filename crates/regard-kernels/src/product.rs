@@ -1,6 +1,10 @@
 //! Products of small matrices that live in the cache: the heart of fused attention.
 
+use std::mem::MaybeUninit;
+
+use crate::fresh::slots_of;
 use crate::simd::{Vector, kernel};
+use crate::size;
 
 /// A matrix whose element (i, j) is at `i * row + j * column`; transposing swaps the two.
 #[derive(Clone, Copy)]
@@ -31,7 +35,7 @@ pub(crate) struct Size {
 
 kernel!(
     /// `out = a b`, or `out += a b` when `add`; `b` and `out` are rows of the given strides.
-    pub(crate) fn multiply(size: Size, a: Matrix, b: (&[f32], usize), out: (&mut [f32], usize), add: bool) = multiply_body
+    pub(crate) fn multiply<'a>(size: Size, a: Matrix<'a>, b: (&'a [f32], usize), out: (&'a mut [f32], usize), add: bool) = multiply_body
 );
 
 #[inline(always)]
@@ -40,10 +44,12 @@ fn multiply_body<V: Vector>(size: Size, a: Matrix, b: (&[f32], usize), out: (&mu
     if m == 0 || n == 0 {
         return;
     }
-    assert!(out.1 >= n && out.0.len() >= (m - 1) * out.1 + n, "the output is too small");
+    let fits = |len: usize, needed: Option<usize>| needed.is_some_and(|needed| needed <= len);
+    assert!(out.1 >= n && fits(out.0.len(), size::strided(m, out.1, n)), "the output is too small");
     if inner > 0 {
-        assert!(b.1 >= n && b.0.len() >= (inner - 1) * b.1 + n, "the right matrix is too small");
-        assert!(a.data.len() > (m - 1) * a.row + (inner - 1) * a.column, "the left matrix is too small");
+        assert!(b.1 >= n && fits(b.0.len(), size::strided(inner, b.1, n)), "the right matrix is too small");
+        let last = size::strided(m, a.row, 1).and_then(|row| size::strided(inner, a.column, row));
+        assert!(fits(a.data.len(), last), "the left matrix is too small");
     }
     let call = Call {
         inner,
@@ -117,8 +123,8 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(call: &Call, i: usize,
     // SAFETY: the caller keeps (i + R, j + C * lanes) inside the output, and `multiply` checked the inputs
     unsafe {
         let mut sums = [[V::zero(); C]; R];
-        let (mut a, mut b) = (call.a.add(i * call.a_row), call.b.add(j));
-        for _ in 0..call.inner {
+        for k in 0..call.inner {
+            let (a, b) = (call.a.add(i * call.a_row + k * call.a_column), call.b.add(k * call.b_row + j));
             // plain loops instead of closures: a closure is compiled without the instruction set of its caller
             let mut right = [V::zero(); C];
             for (c, right) in right.iter_mut().enumerate() {
@@ -130,8 +136,6 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(call: &Call, i: usize,
                     *sum = left.fma(right, *sum);
                 }
             }
-            a = a.add(call.a_column);
-            b = b.add(call.b_row);
         }
         for (r, sums) in sums.into_iter().enumerate() {
             for (c, sum) in sums.into_iter().enumerate() {
@@ -148,7 +152,7 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(call: &Call, i: usize,
 
 kernel!(
     /// `out[i][j] += a_i . b_j` over rows of `width` and the given strides: a product with a transpose on the right.
-    pub(crate) fn add_row_products(size: Size, a: (&[f32], usize), b: (&[f32], usize), out: &mut [f32]) = add_row_products_body
+    pub(crate) fn add_row_products<'a>(size: Size, a: (&'a [f32], usize), b: (&'a [f32], usize), out: &'a mut [f32]) = add_row_products_body
 );
 
 #[inline(always)]
@@ -157,8 +161,9 @@ fn add_row_products_body<V: Vector>(size: Size, a: (&[f32], usize), b: (&[f32], 
     if m == 0 || n == 0 || width == 0 {
         return;
     }
-    assert!(a.0.len() >= (m - 1) * a.1 + width && b.0.len() >= (n - 1) * b.1 + width, "rows are too short");
-    assert!(out.len() >= m * n, "the output is too small");
+    let fits = |x: (&[f32], usize), rows: usize| size::strided(rows, x.1, width).is_some_and(|len| len <= x.0.len());
+    assert!(fits(a, m) && fits(b, n), "rows are too short");
+    assert!(size::holds(out.len(), [m, n, 1]), "the output is too small");
     // 16 sums fill the half of AVX-512's registers, 8 that of AVX2's
     if V::LANES == 16 { row_products::<V, 4>(size, a, b, out) } else { row_products::<V, 2>(size, a, b, out) }
 }
@@ -239,32 +244,39 @@ pub(crate) fn transpose_into(x: &[f32], columns: usize, stride: usize, out: &mut
     turn([x.len() / columns, columns], (x, columns), (out, stride));
 }
 
+/// The transpose of `[rows, columns]`, both sides in rows of the given strides.
+pub(crate) fn turn(size: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) {
+    // SAFETY: a transpose writes floats only
+    transpose_slots(size, from, (unsafe { slots_of(to.0) }, to.1));
+}
+
 kernel!(
-    /// The transpose of `[rows, columns]`, both sides in rows of the given strides.
-    pub(crate) fn turn(size: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) = turn_body
+    /// The same into memory that may be new: it writes `rows` elements of each of the `columns` rows, and reads none.
+    pub(crate) fn transpose_slots<'a>(size: [usize; 2], from: (&'a [f32], usize), to: (&'a mut [MaybeUninit<f32>], usize)) = transpose_body
 );
 
 #[inline(always)]
-fn turn_body<V: Vector>([rows, columns]: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) {
+fn transpose_body<V: Vector>([rows, columns]: [usize; 2], from: (&[f32], usize), to: (&mut [MaybeUninit<f32>], usize)) {
     const SIDE: usize = 8;
     let ((x, from), (out, to)) = (from, to);
     if rows == 0 || columns == 0 {
         return;
     }
-    assert!(from >= columns && x.len() >= (rows - 1) * from + columns, "the matrix is too small");
-    assert!(to >= rows && out.len() >= (columns - 1) * to + rows, "the output is too small");
+    let fits = |len: usize, needed: Option<usize>| needed.is_some_and(|needed| needed <= len);
+    assert!(from >= columns && fits(x.len(), size::strided(rows, from, columns)), "the matrix is too small");
+    assert!(to >= rows && fits(out.len(), size::strided(columns, to, rows)), "the output is too small");
     for i0 in (0..rows).step_by(SIDE) {
         for j0 in (0..columns).step_by(SIDE) {
             if i0 + SIDE <= rows && j0 + SIDE <= columns {
                 // SAFETY: the block lies within both, by the assertions above
                 unsafe {
                     let block = x.as_ptr().add(i0 * from + j0);
-                    V::turn_eight((block, from), (out.as_mut_ptr().add(j0 * to + i0), to));
+                    V::turn_eight((block, from), (out.as_mut_ptr().add(j0 * to + i0).cast(), to));
                 }
             } else {
                 for j in j0..columns.min(j0 + SIDE) {
                     for i in i0..rows.min(i0 + SIDE) {
-                        out[j * to + i] = x[i * from + j];
+                        out[j * to + i].write(x[i * from + j]);
                     }
                 }
             }

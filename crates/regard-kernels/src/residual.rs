@@ -8,6 +8,7 @@
 use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, rows_together};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
+use crate::size;
 use crate::within::{Alone, Within, answered, give_back, spare};
 
 /// Channels of a chunk.
@@ -88,7 +89,8 @@ impl Residual {
             let first = layers.next().expect("a branch has a convolution");
             packed.push((first, layers.collect(), shortcut));
         }
-        assert_eq!(weight.len(), bias.len() * inputs, "residual: length of the answer's weight");
+        let weights = size::product("residual", &[bias.len(), inputs]);
+        assert!(weights > 0 && weight.len() == weights, "residual: length of the answer's weight");
         let answer = Panels::new(Matrix::transposed(weight, inputs), inputs, bias.len());
         Self { channels: *channels, stem, pool: *pool, blocks: packed, answer, bias: bias.clone() }
     }
@@ -111,14 +113,14 @@ impl Residual {
     /// When the pictures do not divide the length, or vanish on the way.
     #[must_use]
     pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
-        let image = self.channels * sides[0] * sides[1];
+        let image = size::product("residual", &[self.channels, sides[0], sides[1]]);
         assert!(image > 0 && images.len().is_multiple_of(image), "residual: images of another size");
         answered(images, image, self.classes(), TOGETHER, Alone::Team, |images, logits, within| {
             self.pictures(images, sides, logits, within);
         })
     }
 
-    fn pictures(&self, images: &[f32], sides: [usize; 2], logits: &mut [f32], within: Within) {
+    fn pictures(&self, images: &[f32], sides: [usize; 2], logits: &mut [f32], within: &mut Within) {
         let image = Map::of(images, self.channels, sides);
         let mut map = self.stem.apply(&image, End::Relu, within);
         image.give_back();
@@ -161,7 +163,7 @@ struct Map {
 
 impl Map {
     fn new(pictures: usize, sides: [usize; 2], channels: usize, chunk: usize) -> Self {
-        let len = channels.div_ceil(chunk) * chunk * pictures * sides[0] * sides[1];
+        let len = size::product("residual", &[channels.div_ceil(chunk), chunk, pictures, sides[0], sides[1]]);
         Self { data: spare(len), pictures, sides, channels, chunk }
     }
 
@@ -196,8 +198,8 @@ impl Map {
     }
 
     /// With zeros on every side.
-    fn bordered(&self, border: usize, within: Within) -> Self {
-        let sides = self.sides.map(|side| side + 2 * border);
+    fn bordered(&self, border: usize, within: &mut Within) -> Self {
+        let sides = self.sides.map(|side| size::sum("residual", &[side, border, border]));
         let mut out = Self::new(self.pictures, sides, self.channels, self.chunk);
         let (row, wide, edge) = (self.sides[1] * self.chunk, sides[1] * self.chunk, border * self.chunk);
         let (image, piece) = (self.sides[0] * row, sides[0] * wide);
@@ -214,7 +216,7 @@ impl Map {
     }
 
     /// The largest of every 3x3 pixels, two apart; pixels beyond the border take no part.
-    fn largest(&self, within: Within) -> Self {
+    fn largest(&self, within: &mut Within) -> Self {
         let mut out = Self::new(self.pictures, self.sides.map(|side| side.div_ceil(2)), self.channels, self.chunk);
         let (sides, [image, piece]) = (self.sides, [self.pixels(), out.pixels()].map(|pixels| pixels * self.chunk));
         let pairs = out.numbers().chunks_exact_mut(piece).zip(self.data.chunks_exact(image));
@@ -241,7 +243,7 @@ impl Map {
 }
 
 kernel!(
-    fn largest(image: &[f32], sides: [usize; 2], chunk: usize, out: &mut [f32]) = largest_body
+    fn largest<'a>(image: &'a [f32], sides: [usize; 2], chunk: usize, out: &'a mut [f32]) = largest_body
 );
 
 #[inline(always)]
@@ -262,7 +264,7 @@ fn largest_body<V: Vector>(image: &[f32], [rows, columns]: [usize; 2], chunk: us
 }
 
 kernel!(
-    fn relu(x: &mut [f32]) = relu_body
+    fn relu<'a>(x: &'a mut [f32]) = relu_body
 );
 
 #[inline(always)]
@@ -295,8 +297,11 @@ struct Layer {
 impl Layer {
     fn new(folded: &Folded, inputs: usize) -> Self {
         let Folded { weight, bias, kernel, stride, padding } = folded;
-        let (taps, depth) = (kernel * kernel, kernel * kernel * inputs);
-        assert_eq!(weight.len(), bias.len() * depth, "residual: length of a weight");
+        let depth = size::product("residual", &[*kernel, *kernel, inputs]);
+        let taps = kernel * kernel;
+        assert!(depth > 0 && *stride > 0 && !bias.is_empty(), "residual: a convolution with a size of zero");
+        assert!(padding < kernel, "residual: padding of {padding} for a kernel of {kernel}");
+        assert_eq!(weight.len(), size::product("residual", &[bias.len(), depth]), "residual: length of a weight");
         // channels last, as they are gathered
         let turned: Vec<f32> = weight
             .chunks_exact(depth)
@@ -309,19 +314,24 @@ impl Layer {
         Self { weights, bias: bias.clone(), inputs, kernel: *kernel, stride: *stride, padding: *padding }
     }
 
-    fn apply(&self, x: &Map, end: End, within: Within) -> Map {
-        let sides = x.sides.map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1);
+    fn apply(&self, x: &Map, end: End, within: &mut Within) -> Map {
+        let sides = x.sides.map(|side| {
+            let side = size::sum("residual", &[side, self.padding, self.padding]);
+            assert!(side >= self.kernel, "residual: pictures vanish before a kernel of {}", self.kernel);
+            (side - self.kernel) / self.stride + 1
+        });
         let mut out = Map::new(x.pictures, sides, self.bias.len(), CHUNK.min(self.bias.len()));
         self.run(x, end, &mut out, within);
         out
     }
 
-    fn add(&self, x: &Map, mut out: Map, within: Within) -> Map {
+    fn add(&self, x: &Map, mut out: Map, within: &mut Within) -> Map {
+        assert_eq!(out.channels, self.bias.len(), "residual: channels of a shortcut");
         self.run(x, End::Add, &mut out, within);
         out
     }
 
-    fn run(&self, x: &Map, end: End, out: &mut Map, within: Within) {
+    fn run(&self, x: &Map, end: End, out: &mut Map, within: &mut Within) {
         assert_eq!(x.channels, self.inputs, "residual: channels of a map");
         let bordered = (self.padding > 0).then(|| x.bordered(self.padding, within));
         let from = bordered.as_ref().unwrap_or(x);

@@ -12,6 +12,7 @@ use crate::pairwise::Pairwise;
 use crate::patchwise::{PatchAggregate, PatchRelate};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
+use crate::size;
 use crate::window::Window;
 use crate::within::{Alone, Within, answered, give_back, spare, with_scratch};
 
@@ -103,7 +104,8 @@ impl San {
     #[must_use]
     pub fn new(channels: usize, stem: Map, stages: Vec<Stage>, answer: Map) -> Self {
         let width = stages.last().expect("a network has at least one stage").norm.scale.len();
-        assert_eq!(answer.weight.len(), answer.bias.len() * width, "san: length of the answer's weight");
+        let weights = size::product("san", &[answer.bias.len(), width]);
+        assert!(weights > 0 && answer.weight.len() == weights, "san: length of the answer's weight");
         let packed = Panels::new(Matrix::transposed(&answer.weight, width), width, answer.bias.len());
         Self { channels, stem, stages, answer: packed, bias: answer.bias }
     }
@@ -129,14 +131,14 @@ impl San {
     /// When images are not what [`takes`](Self::takes) says, or do not divide the length.
     #[must_use]
     pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
-        let image = self.channels * sides[0] * sides[1];
+        let image = size::product("san", &[self.channels, sides[0], sides[1]]);
         assert!(self.takes(self.channels, sides) && images.len().is_multiple_of(image), "san: images of another size");
         answered(images, image, self.classes(), 1, Alone::Pool, |image, logits, within| {
             self.picture(image, sides, logits, within);
         })
     }
 
-    fn picture(&self, image: &[f32], mut sides: [usize; 2], logits: &mut [f32], within: Within) {
+    fn picture(&self, image: &[f32], mut sides: [usize; 2], logits: &mut [f32], within: &mut Within) {
         let mut pooled = self.stem.pooled(image, sides, within);
         for (index, stage) in self.stages.iter().enumerate() {
             sides = sides.map(|side| side / 2);
@@ -161,7 +163,7 @@ impl San {
 }
 
 impl Block {
-    fn apply(&self, map: &mut [f32], sides: [usize; 2], within: Within) {
+    fn apply(&self, map: &mut [f32], sides: [usize; 2], within: &mut Within) {
         let pixels = sides[0] * sides[1];
         let features = self.features.bias.len() * pixels;
         with_scratch(features, |features| {
@@ -211,9 +213,10 @@ enum Sum {
 
 impl Map {
     /// `[in, pixels] -> [out, pixels]` after a norm and ReLU, if there is one.
-    fn apply(&self, x: &[f32], pixels: usize, norm: Option<&Line>, sum: Sum, out: &mut [f32], within: Within) {
+    fn apply(&self, x: &[f32], pixels: usize, norm: Option<&Line>, sum: Sum, out: &mut [f32], within: &mut Within) {
         let outputs = out.len() / pixels;
         let inputs = self.weight.len() / outputs;
+        assert_eq!(self.weight.len(), outputs * inputs, "san: length of a weight");
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
         let start = match (sum, self.bias.as_slice()) {
             (Sum::New, []) => Start::Zero,
@@ -235,7 +238,7 @@ impl Map {
     }
 
     /// Two rows of a picture at a time, ReLU and the largest of every four: `[C, H, W] -> [out, H/2, W/2]`.
-    fn pooled(&self, image: &[f32], [height, width]: [usize; 2], within: Within) -> Vec<f32> {
+    fn pooled(&self, image: &[f32], [height, width]: [usize; 2], within: &mut Within) -> Vec<f32> {
         let (outputs, pixels, pooled) = (self.bias.len(), height * width, (height / 2) * (width / 2));
         let inputs = self.weight.len() / outputs;
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
@@ -253,7 +256,7 @@ impl Map {
                 let (two, row) = scratch.split_at_mut(channels * 2 * width);
                 for y in 0..height / 2 {
                     let columns = 2 * y * width..2 * (y + 1) * width;
-                    let panels = Panels::normed((image, pixels), inputs, columns, None, Within::OneThread);
+                    let panels = Panels::normed((image, pixels), inputs, columns, None, &mut Within::OneThread);
                     multiply(left, &panels, Start::Rows(&self.bias), (&mut *two, 2 * width));
                     panels.give_back();
                     for (two, out) in two.chunks_exact(2 * width).zip(out.chunks_exact_mut(pooled)) {
@@ -288,7 +291,7 @@ impl Line {
     }
 
     /// Norm, ReLU and the largest of every four: `[C, H, W] -> [C, H/2, W/2]`.
-    fn pooled(&self, x: &[f32], [height, width]: [usize; 2], within: Within) -> Vec<f32> {
+    fn pooled(&self, x: &[f32], [height, width]: [usize; 2], within: &mut Within) -> Vec<f32> {
         let (channels, pixels, pooled) = (self.scale.len(), height * width, (height / 2) * (width / 2));
         let mut out = spare(channels * pooled);
         let task = within.rows(channels, 1);
@@ -318,7 +321,7 @@ impl Line {
 
 kernel!(
     /// Norm and ReLU of a plane.
-    fn relu_plane(x: &mut [f32], line: [f32; 2]) = relu_plane_body
+    fn relu_plane<'a>(x: &'a mut [f32], line: [f32; 2]) = relu_plane_body
 );
 
 #[inline(always)]
@@ -331,7 +334,7 @@ fn relu_plane_body<V: Vector>(x: &mut [f32], line: [f32; 2]) {
 
 kernel!(
     /// The sum of a plane after norm and ReLU.
-    fn relu_sum(x: &[f32], line: [f32; 2]) -> f32 = relu_sum_body
+    fn relu_sum<'a>(x: &'a [f32], line: [f32; 2]) -> f32 = relu_sum_body
 );
 
 #[inline(always)]
@@ -347,7 +350,7 @@ fn relu_sum_body<V: Vector>(x: &[f32], [scale, shift]: [f32; 2]) -> f32 {
 
 kernel!(
     /// Norm, ReLU and the largest of every four pixels of two rows; `row` has room for one.
-    fn pool_rows(two: &[f32], line: [f32; 2], row: &mut [f32], out: &mut [f32]) = pool_rows_body
+    fn pool_rows<'a>(two: &'a [f32], line: [f32; 2], row: &'a mut [f32], out: &'a mut [f32]) = pool_rows_body
 );
 
 #[inline(always)]

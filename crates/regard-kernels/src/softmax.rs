@@ -27,7 +27,7 @@ pub fn log_softmax_backward(out: &[f32], grad: &[f32], width: usize) -> Vec<f32>
 }
 
 fn each_row(x: &[f32], width: usize, rows: fn(&[f32], &mut [f32], usize)) -> Vec<f32> {
-    assert!(width > 0 && x.len().is_multiple_of(width), "rows of {width} do not divide {} values", x.len());
+    assert!(width > 0 && x.len().is_multiple_of(width), "softmax: rows of {width} do not divide {} values", x.len());
     let mut out = vec![0.0; x.len()];
     let task = rows_per_task(width) * width;
     out.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(out, x)| rows(x, out, width));
@@ -35,8 +35,12 @@ fn each_row(x: &[f32], width: usize, rows: fn(&[f32], &mut [f32], usize)) -> Vec
 }
 
 fn each_row_pair(out: &[f32], grad: &[f32], width: usize, rows: fn(&[f32], &[f32], &mut [f32], usize)) -> Vec<f32> {
-    assert_eq!(out.len(), grad.len(), "output and gradient differ in length");
-    assert!(width > 0 && out.len().is_multiple_of(width), "rows of {width} do not divide {} values", out.len());
+    assert_eq!(out.len(), grad.len(), "softmax: output and gradient differ in length");
+    assert!(
+        width > 0 && out.len().is_multiple_of(width),
+        "softmax: rows of {width} do not divide {} values",
+        out.len()
+    );
     let mut input_grad = vec![0.0; out.len()];
     let task = rows_per_task(width) * width;
     (input_grad.par_chunks_mut(task), out.par_chunks(task), grad.par_chunks(task))
@@ -45,7 +49,7 @@ fn each_row_pair(out: &[f32], grad: &[f32], width: usize, rows: fn(&[f32], &[f32
     input_grad
 }
 
-kernel!(fn softmax_rows(x: &[f32], out: &mut [f32], width: usize) = softmax_rows_body);
+kernel!(fn softmax_rows<'a>(x: &'a [f32], out: &'a mut [f32], width: usize) = softmax_rows_body);
 #[inline(always)]
 fn softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
@@ -64,7 +68,7 @@ fn softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
     }
 }
 
-kernel!(fn log_softmax_rows(x: &[f32], out: &mut [f32], width: usize) = log_softmax_rows_body);
+kernel!(fn log_softmax_rows<'a>(x: &'a [f32], out: &'a mut [f32], width: usize) = log_softmax_rows_body);
 #[inline(always)]
 fn log_softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
@@ -81,7 +85,7 @@ fn log_softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
     }
 }
 
-kernel!(fn softmax_backward_rows(out: &[f32], grad: &[f32], input_grad: &mut [f32], width: usize) = softmax_backward_rows_body);
+kernel!(fn softmax_backward_rows<'a>(out: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32], width: usize) = softmax_backward_rows_body);
 #[inline(always)]
 fn softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: &mut [f32], width: usize) {
     for ((out, grad), input_grad) in
@@ -98,7 +102,7 @@ fn softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: 
     }
 }
 
-kernel!(fn log_softmax_backward_rows(out: &[f32], grad: &[f32], input_grad: &mut [f32], width: usize) = log_softmax_backward_rows_body);
+kernel!(fn log_softmax_backward_rows<'a>(out: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32], width: usize) = log_softmax_backward_rows_body);
 #[inline(always)]
 fn log_softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: &mut [f32], width: usize) {
     for ((out, grad), input_grad) in

@@ -5,6 +5,7 @@
 
 use crate::math::exp_of_negative;
 use crate::simd::{Vector, kernel};
+use crate::size;
 use crate::window::Window;
 
 /// Pixels of a tile.
@@ -40,8 +41,15 @@ impl Place {
     /// Panics unless windows of so many rows and columns of `channels` planes lie inside `len` elements.
     #[inline(always)]
     fn check(&self, channels: usize, [rows, columns]: Span, len: usize) {
-        let last = self.start(channels - 1) + (rows - 1) * self.stride + (columns - 1) * self.step + TILE;
-        assert!(channels > 0 && last <= len, "a window ends at {last}, the planes at {len}");
+        let last = || {
+            let window = size::strided(columns, self.step, self.column.checked_add(TILE)?)?;
+            let row = self.row.checked_add(rows)?;
+            size::strided(channels, self.plane, size::strided(row, self.stride, window)?)
+        };
+        assert!(
+            rows > 0 && last().is_some_and(|last| last <= len),
+            "windows of {rows} x {columns} in {channels} planes do not fit {len} elements"
+        );
     }
 }
 
@@ -71,7 +79,7 @@ impl Groups {
         group * self.group_step + index * self.step
     }
     fn channels(&self) -> usize {
-        self.count * self.size
+        size::product("window", &[self.count, self.size])
     }
 }
 
@@ -116,14 +124,15 @@ pub(crate) fn add_padded(tile: &[f32], planes: &mut [f32], place: Place) {
 
 kernel!(
     /// `out[g][o] = sum over the channels of g of tile * window at o`
-    pub(crate) fn dots(tile: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) = dots_body
+    pub(crate) fn dots<'a>(tile: &'a [f32], planes: &'a [f32], place: Place, groups: Groups, span: Span, out: &'a mut [f32]) = dots_body
 );
 
 #[inline(always)]
 fn dots_body<V: Vector>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) {
     place.check(groups.channels(), span, planes.len());
     let [rows, columns] = span;
-    assert!(tile.len() >= groups.channels() * TILE && out.len() >= groups.count * rows * columns * TILE);
+    assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
+    assert!(size::holds(out.len(), [groups.count, size::product("window", &span), TILE]), "an output of other offsets");
     // a compiled width keeps one sum per column of the window in registers
     match columns {
         1 => dots_wide::<V, 1>(tile, planes, place, groups, rows, out),
@@ -175,13 +184,15 @@ fn dots_wide<V: Vector, const S: usize>(
 
 kernel!(
     /// `out[c] = sum over offsets of weights[group of c][o] * window of c at o`
-    pub(crate) fn gather(weights: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) = gather_body
+    pub(crate) fn gather<'a>(weights: &'a [f32], planes: &'a [f32], place: Place, groups: Groups, span: Span, out: &'a mut [f32]) = gather_body
 );
 
 #[inline(always)]
 fn gather_body<V: Vector>(weights: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) {
     place.check(groups.channels(), span, planes.len());
-    assert!(weights.len() >= groups.count * span[0] * span[1] * TILE && out.len() >= groups.channels() * TILE);
+    let offsets = size::product("window", &[span[0], span[1]]);
+    assert!(size::holds(weights.len(), [groups.count, offsets, TILE]), "weights of other offsets");
+    assert!(size::holds(out.len(), [groups.count, groups.size, TILE]), "an output of other channels");
     for group in 0..groups.count {
         let mut index = 0;
         while index + 8 <= groups.size {
@@ -231,7 +242,7 @@ fn gather_some<V: Vector, const C: usize>(
 
 kernel!(
     /// `window of c at o += weights[group of c][o] * tile[c]`: the adjoint of [`gather`] and [`dots`]
-    pub(crate) fn scatter(weights: &[f32], tile: &[f32], planes: &mut [f32], place: Place, groups: Groups, span: Span) = scatter_body
+    pub(crate) fn scatter<'a>(weights: &'a [f32], tile: &'a [f32], planes: &'a mut [f32], place: Place, groups: Groups, span: Span) = scatter_body
 );
 
 #[inline(always)]
@@ -245,7 +256,9 @@ fn scatter_body<V: Vector>(
 ) {
     let [rows, columns] = span;
     place.check(groups.channels(), span, planes.len());
-    assert!(weights.len() >= groups.count * rows * columns * TILE && tile.len() >= groups.channels() * TILE);
+    let offsets = size::product("window", &span);
+    assert!(size::holds(weights.len(), [groups.count, offsets, TILE]), "weights of other offsets");
+    assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
     // channels innermost: neighbouring columns overlap in memory and would wait for each other
     let together = if groups.size == 1 { groups.count } else { 1 };
     for first in (0..groups.count).step_by(together) {
@@ -273,13 +286,14 @@ fn scatter_body<V: Vector>(
 
 kernel!(
     /// Softmax over the `offsets` of every group, pixel by pixel; offsets whose mask is zero take no part.
-    pub(crate) fn softmax(scores: &mut [f32], offsets: usize, mask: &[f32]) = softmax_body
+    pub(crate) fn softmax<'a>(scores: &'a mut [f32], offsets: usize, mask: &'a [f32]) = softmax_body
 );
 
 #[inline(always)]
 fn softmax_body<V: Vector>(scores: &mut [f32], offsets: usize, mask: &[f32]) {
-    assert!(mask.is_empty() || mask.len() >= offsets * TILE, "a mask of other offsets");
-    for scores in scores.chunks_exact_mut(offsets * TILE) {
+    let group = size::product("window", &[offsets, TILE]);
+    assert!(mask.is_empty() || mask.len() >= group, "a mask of other offsets");
+    for scores in scores.chunks_exact_mut(group) {
         for lane in (0..TILE).step_by(V::LANES) {
             // SAFETY: a group has `offsets` tiles, as has the mask
             unsafe {
@@ -316,12 +330,13 @@ fn softmax_body<V: Vector>(scores: &mut [f32], offsets: usize, mask: &[f32]) {
 
 kernel!(
     /// Gradients of weights become gradients of scores.
-    pub(crate) fn softmax_backward(weights: &[f32], slopes: &mut [f32], offsets: usize) = softmax_backward_body
+    pub(crate) fn softmax_backward<'a>(weights: &'a [f32], slopes: &'a mut [f32], offsets: usize) = softmax_backward_body
 );
 
 #[inline(always)]
 fn softmax_backward_body<V: Vector>(weights: &[f32], slopes: &mut [f32], offsets: usize) {
-    for (weights, slopes) in weights.chunks_exact(offsets * TILE).zip(slopes.chunks_exact_mut(offsets * TILE)) {
+    let group = size::product("window", &[offsets, TILE]);
+    for (weights, slopes) in weights.chunks_exact(group).zip(slopes.chunks_exact_mut(group)) {
         for lane in (0..TILE).step_by(V::LANES) {
             // SAFETY: both have `offsets` tiles
             unsafe {
@@ -353,7 +368,7 @@ pub(crate) enum Pairing {
 
 kernel!(
     /// `out[c][o] = tile[c] (pairing) window of c at o`, for every channel of the tile
-    pub(crate) fn pair(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, span: Span, out: &mut [f32]) = pair_body
+    pub(crate) fn pair<'a>(pairing: Pairing, tile: &'a [f32], planes: &'a [f32], place: Place, span: Span, out: &'a mut [f32]) = pair_body
 );
 
 #[inline(always)]
@@ -375,7 +390,7 @@ fn pair_by<V: Vector, const PAIRING: u8>(tile: &[f32], planes: &[f32], place: Pl
     const MULTIPLY: u8 = Pairing::Multiply as u8;
     const FIRST: u8 = Pairing::First as u8;
     let [rows, columns] = span;
-    let channels = out.len() / (rows * columns * TILE);
+    let channels = out.len() / size::product("window", &[rows, columns, TILE]);
     if channels == 0 {
         return;
     }

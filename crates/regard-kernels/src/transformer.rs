@@ -10,7 +10,8 @@ use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows,
 use crate::heads::Head;
 use crate::integer::{self, Rounded};
 use crate::product::Matrix;
-use crate::team::Team;
+use crate::size;
+use crate::team::Leader;
 use crate::within::{Alone, Within, answered, with_scratch};
 use crate::{gelu, layer_norm};
 
@@ -144,7 +145,10 @@ impl Packed {
     /// With the outputs scaled, if they are.
     #[must_use]
     pub fn new((weight, bias): Map, scale: Option<&[f32]>, precision: Precision) -> Self {
+        assert!(!bias.is_empty(), "transformer: a linear map without outputs");
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
+        assert!(inputs > 0 && weight.len() == outputs * inputs, "transformer: length of a weight");
+        assert!(scale.is_none_or(|scale| scale.len() == outputs), "transformer: length of a scale");
         let weight = match precision {
             Precision::Float => {
                 let weight = scaled(weight, scale);
@@ -239,7 +243,7 @@ impl<E: Send> LaterStep<E> {
     fn packed<T: FnOnce() + Send>(
         self,
         beside: impl Iterator<Item = T>,
-        team: &Team,
+        leader: &mut Leader,
     ) -> Result<(Option<End>, Option<Begin>), E> {
         let (mut first, mut maps) = (None, [const { None }; 3]);
         let mut tasks: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
@@ -255,7 +259,7 @@ impl<E: Send> LaterStep<E> {
             norm
         });
         tasks.extend(beside.map(|task| Box::new(task) as Box<dyn FnOnce() + Send + '_>));
-        team.each(tasks.into_iter(), |task| task());
+        leader.each(tasks.into_iter(), |task| task());
         let end = match (norm2, maps) {
             (Some(norm2), [Some(fc1), Some(fc2), Some(proj)]) => Some(End { proj: proj?, norm2, fc1: fc1?, fc2: fc2? }),
             _ => None,
@@ -292,9 +296,16 @@ impl Transformer {
         let Parameters { channels, image, patch, heads, epsilon, readout, .. } = *parameters;
         let dim = parameters.norm.0.len();
         let [rows, columns] = image;
-        assert!(dim.is_multiple_of(heads) && rows.is_multiple_of(patch) && columns.is_multiple_of(patch));
-        assert_eq!(parameters.embed.0.len(), dim * channels * patch * patch, "transformer: length of the embedding");
-        assert_eq!(parameters.positions.len(), rows / patch * (columns / patch) * dim, "transformer: positions");
+        assert!(![dim, heads, channels, patch].contains(&0), "transformer: a size of zero");
+        assert!(dim.is_multiple_of(heads), "transformer: {heads} heads do not divide {dim}");
+        let fits = rows.is_multiple_of(patch) && columns.is_multiple_of(patch) && rows > 0 && columns > 0;
+        assert!(fits, "transformer: patches of {patch} do not fill {image:?}");
+        let embed = size::product("transformer", &[dim, channels, patch, patch]);
+        assert_eq!(parameters.embed.0.len(), embed, "transformer: length of the embedding");
+        assert_eq!(parameters.embed.1.len(), dim, "transformer: length of the embedding's bias");
+        let positions = size::product("transformer", &[rows / patch, columns / patch, dim]);
+        assert_eq!(parameters.positions.len(), positions, "transformer: positions");
+        size::product("transformer", &[channels, rows, columns]);
         assert!(parameters.prefix.len().is_multiple_of(dim), "transformer: length of the prefix");
         let read = parameters.answers.len();
         assert!(
@@ -370,24 +381,23 @@ impl Transformer {
     pub fn once<E: Send>(&self, image: &[f32], blocks: Vec<LaterBlock<E>>) -> Result<Vec<f32>, E> {
         assert_eq!(image.len(), self.image_len(), "transformer: an image of another size");
         let (mut logits, last) = (vec![0.0; self.classes()], blocks.len());
-        let run = |team: &Team, state: &mut State| {
-            let within = Within::Threads(team);
-            self.embedded(image, state, within);
+        let run = |leader: &mut Leader, state: &mut State| {
+            self.embedded(image, state, &mut Within::Threads(leader));
             for (index, step) in LaterStep::through(blocks).into_iter().enumerate() {
                 // heads are few, so that threads have time beside them
                 let queries = if index == last { self.read(state) } else { state.tokens(self.dim) };
                 let heads = if index == 0 { 0 } else { self.heads };
-                let (end, begin) = step.packed(self.heads(state, queries).take(heads), team)?;
-                self.between(end.as_ref(), begin.as_ref(), state, within);
+                let (end, begin) = step.packed(self.heads(state, queries).take(heads), leader)?;
+                self.between(end.as_ref(), begin.as_ref(), state, &mut Within::Threads(leader));
             }
             self.answer(state, &mut logits);
             Ok(())
         };
-        Team::gather(|team| self.with_state(|state| run(team, state)))?;
+        Leader::with_pool(|leader| self.with_state(|state| run(leader, state)))?;
         Ok(logits)
     }
 
-    fn picture(&self, image: &[f32], logits: &mut [f32], within: Within) {
+    fn picture(&self, image: &[f32], logits: &mut [f32], within: &mut Within) {
         self.with_state(|state| {
             self.embedded(image, state, within);
             for index in 0..=self.blocks.len() {
@@ -415,7 +425,7 @@ impl Transformer {
     }
 
     /// Patches become tokens.
-    fn embedded(&self, image: &[f32], state: &mut State, within: Within) {
+    fn embedded(&self, image: &[f32], state: &mut State, within: &mut Within) {
         let d = self.dim;
         let (prefix, patches) = state.x.split_at_mut(self.prefix.len());
         prefix.copy_from_slice(&self.prefix);
@@ -434,7 +444,7 @@ impl Transformer {
     }
 
     /// The end of one block and the begin of the next, row by row.
-    fn between(&self, before: Option<&End>, after: Option<&Begin>, state: &mut State, within: Within) {
+    fn between(&self, before: Option<&End>, after: Option<&Begin>, state: &mut State, within: &mut Within) {
         let (d, width, tokens) = (self.dim, self.dim / self.heads, state.tokens(self.dim));
         let inner = before.map_or(0, |end| end.fc1.outputs);
         let rows = if after.is_some() { tokens } else { self.read(state) };

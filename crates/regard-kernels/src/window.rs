@@ -7,8 +7,9 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::{filled, piece, rows_per_task, share, written};
-use crate::product::transpose_into;
+use crate::elementwise::{piece, rows_per_task, share, written, zeroed};
+use crate::fresh::Fresh;
+use crate::size;
 use crate::tile::{Span, TILE};
 
 /// Rows of one task, of one image and of sixteen, about. Fixed, so that sums are ordered the same whatever the number of
@@ -48,9 +49,13 @@ impl Window {
     }
 
     /// Windows of `size x size` on sixteen images side by side.
+    ///
+    /// # Panics
+    /// When sixteen of them are wider than any array.
     #[must_use]
     pub const fn beside(height: usize, width: usize, size: usize) -> Self {
-        Self { height, width: width * TILE, size, step: TILE }
+        let width = width.checked_mul(TILE).expect("window: sixteen images are wider than any array");
+        Self { height, width, size, step: TILE }
     }
 
     /// The same window on sixteen images side by side, if that fills tiles better and they divide the batch.
@@ -66,7 +71,7 @@ impl Window {
     /// Elements of a plane.
     #[must_use]
     pub fn pixels(&self) -> usize {
-        self.height * self.width
+        size::product("window", &[self.height, self.width])
     }
 
     /// Rows and columns of the window.
@@ -77,7 +82,7 @@ impl Window {
     /// Positions of the window.
     #[must_use]
     pub fn offsets(&self) -> usize {
-        self.size * self.size
+        size::product("window", &[self.size, self.size])
     }
 
     fn before(&self) -> usize {
@@ -97,6 +102,10 @@ impl Window {
     /// Checks what the kernels rely on.
     pub(crate) fn check(&self, border: Border) {
         assert!((1..=Self::LARGEST).contains(&self.size), "window is {}, needs 1 to {}", self.size, Self::LARGEST);
+        assert!(self.height > 0 && self.width > 0, "window: an image of {} x {}", self.height, self.width);
+        // a padded plane: what is smaller does not wrap either
+        let stride = size::sum("window", &[self.width, TILE, (self.size - 1) * self.step]);
+        size::product("window", &[size::sum("window", &[self.height, self.size]), stride]);
         if border == Border::Reflect {
             let reach = self.size / 2;
             let columns = self.width / self.step;
@@ -114,27 +123,31 @@ impl Window {
         let channels = x.len() / self.pixels();
         let (stride, before, step) = (self.stride(), self.before(), self.step);
         let (columns, plane, group) = (self.width / step, self.plane(self.height), self.planes_per_task());
-        // what is neither the image nor its mirror
-        let [left, right] = match border {
-            Border::Zero => [before * step, before * step + self.width],
-            Border::Reflect => [0, self.width + (self.size - 1) * step],
-        };
+        let after = self.size - 1 - before;
+        // to the right of the image and its border there is room for vectors to run over
+        let room = stride - (columns + self.size - 1) * step;
         written(channels * plane, group * plane, |index, padded| {
-            let x = piece(x, index, group * self.pixels());
-            for (plane, x) in padded.chunks_exact_mut(plane).zip(x.chunks_exact(self.pixels())) {
-                for (row, padded) in plane.chunks_exact_mut(stride).enumerate() {
+            for x in piece(x, index, group * self.pixels()).chunks_exact(self.pixels()) {
+                for row in 0..self.height + self.size - 1 {
                     let Some(row) = source(row, before, self.height, border) else {
-                        padded.fill(0.0);
+                        padded.push_zeros(stride);
                         continue;
                     };
                     let x = &x[row * self.width..][..self.width];
-                    padded[..left].fill(0.0);
-                    padded[right..].fill(0.0);
-                    padded[before * step..][..self.width].copy_from_slice(x);
-                    if border == Border::Reflect {
-                        for column in self.beyond() {
-                            let from = mirror(column, before, columns);
-                            padded[column * step..][..step].copy_from_slice(&x[from * step..][..step]);
+                    let pixel = |from: usize| &x[from * step..][..step];
+                    match border {
+                        Border::Zero => padded.push_zeros(before * step),
+                        Border::Reflect => {
+                            (0..before).for_each(|column| padded.push_slice(pixel(mirror(column, before, columns))));
+                        }
+                    }
+                    padded.push_slice(x);
+                    match border {
+                        Border::Zero => padded.push_zeros(after * step + room),
+                        Border::Reflect => {
+                            let columns_after = before + columns..before + columns + after;
+                            columns_after.for_each(|column| padded.push_slice(pixel(mirror(column, before, columns))));
+                            padded.push_zeros(room);
                         }
                     }
                 }
@@ -147,7 +160,7 @@ impl Window {
         let channels = padded.len() / self.plane(self.height);
         let (stride, before, step) = (self.stride(), self.before(), self.step);
         let (columns, plane, group) = (self.width / step, self.plane(self.height), self.planes_per_task());
-        filled(channels * self.pixels(), group * self.pixels(), |index, x| {
+        zeroed(channels * self.pixels(), group * self.pixels(), |index, x| {
             let padded = piece(padded, index, group * plane);
             for (plane, x) in padded.chunks_exact(plane).zip(x.chunks_exact_mut(self.pixels())) {
                 for (row, padded) in plane.chunks_exact(stride).enumerate() {
@@ -225,15 +238,15 @@ fn add(sums: &mut [f32], values: &[f32]) {
 
 /// Lays every sixteen images side by side: `[B, ..] -> [B/16, .., 16]`.
 pub(crate) fn interleave(x: &[f32], batch: usize) -> Vec<f32> {
-    turn(x, batch, |x, out| transpose_into(x, x.len() / TILE, TILE, out))
+    each_sixteen(x, batch, |x, out| out.push_transposed([TILE, x.len() / TILE], (x, x.len() / TILE), TILE))
 }
 
 /// The inverse of [`interleave`].
 pub(crate) fn separate(x: &[f32], batch: usize) -> Vec<f32> {
-    turn(x, batch, |x, out| transpose_into(x, TILE, x.len() / TILE, out))
+    each_sixteen(x, batch, |x, out| out.push_transposed([x.len() / TILE, TILE], (x, TILE), x.len() / TILE))
 }
 
-fn turn(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut [f32]) + Sync) -> Vec<f32> {
+fn each_sixteen(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut Fresh) + Sync) -> Vec<f32> {
     let len = (x.len() / batch * TILE).max(1);
     written(x.len(), len, |index, out| group(piece(x, index, len), out))
 }

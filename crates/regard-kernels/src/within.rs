@@ -4,13 +4,12 @@ use rayon::prelude::*;
 use std::cell::Cell;
 
 use crate::gathered::rows_in_registers;
-use crate::team::Team;
+use crate::team::Leader;
 
 /// Whether the parts of one picture run on several threads.
-#[derive(Clone, Copy)]
-pub(crate) enum Within<'a> {
+pub(crate) enum Within<'a, 't> {
     OneThread,
-    Threads(&'a Team),
+    Threads(&'a mut Leader<'t>),
     /// Those of the pool, for steps that ask it for threads themselves: a team would keep all of them.
     Pool,
 }
@@ -22,9 +21,9 @@ pub(crate) enum Alone {
     Pool,
 }
 
-impl Within<'_> {
+impl Within<'_, '_> {
     /// Rows of a task: all of them, or as many shares as asked for each thread.
-    pub fn rows(self, rows: usize, shares: usize) -> usize {
+    pub fn rows(&self, rows: usize, shares: usize) -> usize {
         match self {
             Self::OneThread => rows.max(1),
             // whole registers of rows, so that no share has an odd rest
@@ -35,10 +34,10 @@ impl Within<'_> {
     }
 
     /// Runs tasks here one after the other, or on all threads.
-    pub fn each<T: Send>(self, tasks: impl Iterator<Item = T>, run: impl Fn(T) + Send + Sync) {
+    pub fn each<T: Send>(&mut self, tasks: impl Iterator<Item = T>, run: impl Fn(T) + Send + Sync) {
         match self {
             Self::OneThread => tasks.for_each(run),
-            Self::Threads(team) => team.each(tasks, run),
+            Self::Threads(leader) => leader.each(tasks, run),
             Self::Pool => tasks.collect::<Vec<_>>().into_par_iter().for_each(run),
         }
     }
@@ -51,7 +50,7 @@ pub(crate) fn answered(
     answer: usize,
     together: usize,
     alone: Alone,
-    run: impl Fn(&[f32], &mut [f32], Within) + Send + Sync,
+    run: impl Fn(&[f32], &mut [f32], &mut Within) + Send + Sync,
 ) -> Vec<f32> {
     let (pictures, threads) = (images.len() / image, rayon::current_num_threads());
     let mut answers = vec![0.0; pictures * answer];
@@ -59,14 +58,16 @@ pub(crate) fn answered(
         let pairs = images.chunks(together * image).zip(answers.chunks_mut(together * answer));
         match alone {
             Alone::Team => {
-                Team::gather(|team| pairs.for_each(|(images, answers)| run(images, answers, Within::Threads(team))));
+                Leader::with_pool(|leader| {
+                    pairs.for_each(|(images, answers)| run(images, answers, &mut Within::Threads(leader)));
+                });
             }
-            Alone::Pool => pairs.for_each(|(images, answers)| run(images, answers, Within::Pool)),
+            Alone::Pool => pairs.for_each(|(images, answers)| run(images, answers, &mut Within::Pool)),
         }
     } else {
         let group = pictures.div_ceil(threads).min(together);
         let pairs = images.par_chunks(group * image).zip(answers.par_chunks_mut(group * answer));
-        pairs.for_each(|(images, answers)| run(images, answers, Within::OneThread));
+        pairs.for_each(|(images, answers)| run(images, answers, &mut Within::OneThread));
     }
     answers
 }

@@ -25,6 +25,7 @@ impl Pairwise {
         grad: &[f32],
     ) -> [Vec<f32>; 5] {
         self.check(inputs);
+        assert_eq!(grad.len(), inputs[2].len(), "pairwise attention: length of the gradient");
         let Some(beside) = self.side_by_side() else {
             return self.attend_backward(inputs, moments, statistics, grad);
         };

@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, joined, written};
+use crate::elementwise::{add_all, joined, zeroed};
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
+use crate::size;
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window, interleave, separate};
 
@@ -35,7 +36,7 @@ impl PatchAggregate {
     pub(super) fn attend(&self, inputs: AggregateInputs) -> Vec<f32> {
         let window = &self.window;
         let image = self.values * window.pixels();
-        written(self.batch * image, image, |index, out| {
+        zeroed(self.batch * image, image, |index, out| {
             let (hidden, beta) = self.image(index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -61,6 +62,7 @@ impl PatchAggregate {
     #[must_use]
     pub fn backward(&self, inputs: AggregateInputs, grad: &[f32]) -> [Vec<f32>; 4] {
         self.check(inputs);
+        assert_eq!(grad.len(), inputs[3].len(), "patchwise attention: length of the gradient");
         let Some(beside) = self.side_by_side() else { return self.attend_backward(inputs, grad) };
         let [hidden, beta, grad] = [inputs[0], inputs[3], grad].map(|images| interleave(images, self.batch));
         let [hidden, linear, bias, beta] = beside.attend_backward([&hidden, inputs[1], inputs[2], &beta], &grad);
@@ -165,11 +167,15 @@ impl PatchAggregate {
 
     fn check(&self, [hidden, linear, bias, beta]: AggregateInputs) {
         self.window.check(Border::Reflect);
-        let (pixels, outputs) = (self.batch * self.window.pixels(), self.weights * self.window.offsets());
-        assert_eq!(hidden.len(), pixels * self.hidden, "patchwise attention: length of the hidden layer");
-        assert_eq!(linear.len(), outputs * self.hidden, "patchwise attention: length of the linear map");
+        let sizes = [self.hidden, self.values, self.weights];
+        assert!(!sizes.contains(&0), "patchwise attention: a size of zero in {self:?}");
+        let len = |channels: usize| size::product("patchwise attention", &[self.batch, self.window.pixels(), channels]);
+        let outputs = size::product("patchwise attention", &[self.weights, self.window.offsets()]);
+        let linears = size::product("patchwise attention", &[outputs, self.hidden]);
+        assert_eq!(hidden.len(), len(self.hidden), "patchwise attention: length of the hidden layer");
+        assert_eq!(linear.len(), linears, "patchwise attention: length of the linear map");
         assert_eq!(bias.len(), outputs, "patchwise attention: length of the bias");
-        assert_eq!(beta.len(), pixels * self.values, "patchwise attention: length of beta");
+        assert_eq!(beta.len(), len(self.values), "patchwise attention: length of beta");
         assert!(
             self.values.is_multiple_of(self.weights),
             "patchwise attention: {} weights do not divide {} values",

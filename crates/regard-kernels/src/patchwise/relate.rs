@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{joined, written};
+use crate::elementwise::{joined, zeroed};
 use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
+use crate::size;
 use crate::tile::{self, Groups, Place, TILE};
 use crate::window::{Border, Window, interleave, separate};
 
@@ -46,9 +47,9 @@ impl PatchRelate {
         let offsets = self.window.offsets();
         match self.relation {
             Relation::Star => offsets,
-            Relation::Clique => offsets * offsets,
-            Relation::Concatenation => self.features * (offsets + 1),
-            Relation::Patch => self.features * offsets,
+            Relation::Clique => size::product("patchwise attention", &[offsets, offsets]),
+            Relation::Concatenation => size::product("patchwise attention", &[self.features, offsets + 1]),
+            Relation::Patch => size::product("patchwise attention", &[self.features, offsets]),
         }
     }
 
@@ -103,7 +104,7 @@ impl PatchRelate {
         let window = &self.window;
         let (norm, linear) = self.gamma(inputs[2], moments);
         let image = self.hidden * window.pixels();
-        written(self.batch * image, image, |index, out| {
+        zeroed(self.batch * image, image, |index, out| {
             let image = RelateImage::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -136,6 +137,8 @@ impl PatchRelate {
         grad: &[f32],
     ) -> [Vec<f32>; 3] {
         self.check(inputs);
+        let outputs = size::product("patchwise attention", &[self.batch, self.window.pixels(), self.hidden]);
+        assert_eq!(grad.len(), outputs, "patchwise attention: length of the gradient");
         let Some(beside) = self.side_by_side() else {
             return self.relate_backward(inputs, moments, statistics, grad);
         };
@@ -265,10 +268,14 @@ impl PatchRelate {
 
     fn check(&self, [phi, psi, gamma]: RelateInputs) {
         self.window.check(Border::Reflect);
-        let pixels = self.batch * self.window.pixels();
-        assert_eq!(phi.len(), pixels * self.centre(), "patchwise attention: length of phi");
-        assert_eq!(psi.len(), pixels * self.features, "patchwise attention: length of psi");
-        assert_eq!(gamma.len(), self.delta() * (2 + self.hidden), "patchwise attention: number of gamma's parameters");
+        assert!(self.features > 0 && self.hidden > 0, "patchwise attention: a size of zero in {self:?}");
+        let len = |channels: usize| size::product("patchwise attention", &[self.batch, self.window.pixels(), channels]);
+        assert_eq!(phi.len(), len(self.centre()), "patchwise attention: length of phi");
+        assert_eq!(psi.len(), len(self.features), "patchwise attention: length of psi");
+        let rows = size::sum("patchwise attention", &[2, self.hidden]);
+        let parameters = size::product("patchwise attention", &[self.delta(), rows]);
+        assert_eq!(gamma.len(), parameters, "patchwise attention: number of gamma's parameters");
+        len(self.hidden);
     }
 }
 

@@ -1,0 +1,145 @@
+//! Memory of new arrays: it is written before it can be read.
+//!
+//! Clearing a large array first costs a trip through memory. What a task writes from its first element to its last goes
+//! through [`Fresh`], which counts; what is written in another order, or added to, begins with zeros.
+
+use std::mem::MaybeUninit;
+
+use crate::product;
+use crate::simd::Vector;
+
+/// The part of a new array that one task writes, from its first element to its last. It can be written only.
+pub(crate) struct Fresh<'a> {
+    /// The first `len` of them are floats.
+    slots: &'a mut [MaybeUninit<f32>],
+    len: usize,
+}
+
+/// Floats, to be overwritten by floats.
+///
+/// # Safety
+/// Nothing but floats may be written.
+pub(crate) unsafe fn slots_of(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    let floats: *mut [f32] = floats;
+    // SAFETY: the same memory with the same layout, borrowed for as long; it stays floats by contract
+    unsafe { &mut *(floats as *mut [MaybeUninit<f32>]) }
+}
+
+impl<'a> Fresh<'a> {
+    pub fn new(slots: &'a mut [MaybeUninit<f32>]) -> Self {
+        Self { slots, len: 0 }
+    }
+
+    /// An array that has floats already, to be overwritten.
+    pub fn over(floats: &'a mut [f32]) -> Self {
+        // SAFETY: `Fresh` writes floats only, and does not give the slots away
+        Self { slots: unsafe { slots_of(floats) }, len: 0 }
+    }
+
+    /// Whether every element was written.
+    pub fn is_full(&self) -> bool {
+        self.len == self.slots.len()
+    }
+
+    /// Elements that are not written yet.
+    pub fn room(&self) -> usize {
+        self.slots.len() - self.len
+    }
+
+    /// Writes the first `count` lanes, or all of them if there are fewer.
+    #[inline(always)]
+    pub fn push<V: Vector>(&mut self, value: V, count: usize) {
+        let rest = &mut self.slots[self.len..];
+        let count = count.min(V::LANES);
+        assert!(count <= rest.len(), "an array is full");
+        let to = rest.as_mut_ptr().cast::<f32>();
+        // SAFETY: there is room for `count` floats by the assertion
+        unsafe {
+            if count == V::LANES {
+                value.store(to);
+            } else {
+                value.store_first(to, count);
+            }
+        }
+        self.len += count;
+    }
+
+    pub fn push_slice(&mut self, values: &[f32]) {
+        self.slots[self.len..][..values.len()].write_copy_of_slice(values);
+        self.len += values.len();
+    }
+
+    pub fn push_zeros(&mut self, count: usize) {
+        self.slots[self.len..][..count].fill(MaybeUninit::new(0.0));
+        self.len += count;
+    }
+
+    /// Writes as many values as there are, and as there is room for.
+    #[inline(always)]
+    pub fn extend(&mut self, values: impl Iterator<Item = f32>) {
+        let mut count = 0;
+        for (slot, value) in self.slots[self.len..].iter_mut().zip(values) {
+            slot.write(value);
+            count += 1;
+        }
+        self.len += count;
+    }
+
+    /// Writes the columns of `[rows, columns]`, whose rows are a stride apart, one after the other; zeros follow each of
+    /// them up to a length of `width`.
+    pub fn push_transposed(&mut self, [rows, columns]: [usize; 2], from: (&[f32], usize), width: usize) {
+        assert!(rows <= width, "columns of {rows} in {width}");
+        let slots = &mut self.slots[self.len..][..columns * width];
+        if rows < width {
+            slots.fill(MaybeUninit::new(0.0));
+        }
+        product::transpose_slots([rows, columns], from, (slots, width));
+        self.len += columns * width;
+    }
+
+    /// Writes all that is left by other means.
+    ///
+    /// # Safety
+    /// `write` must write a float into every element, and nothing else.
+    pub unsafe fn fill_rest(&mut self, write: impl FnOnce(&mut [MaybeUninit<f32>])) {
+        write(&mut self.slots[self.len..]);
+        self.len = self.slots.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::naive::noise;
+
+    #[test]
+    fn an_array_is_full_when_every_element_was_written() {
+        let mut memory = [MaybeUninit::uninit(); 7];
+        let mut fresh = Fresh::new(&mut memory);
+        fresh.push_slice(&[1.0, 2.0]);
+        fresh.push_zeros(1);
+        fresh.extend([3.0].into_iter());
+        assert!(!fresh.is_full() && fresh.room() == 3);
+        fresh.extend(std::iter::repeat(4.0));
+        assert!(fresh.is_full());
+        // SAFETY: it is full
+        assert_eq!(unsafe { memory.assume_init_ref() }, [1.0, 2.0, 0.0, 3.0, 4.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn transposed_columns_are_followed_by_zeros() {
+        let (x, mut out) = (noise(3 * 10, 1), vec![f32::NAN; 9 * 5]);
+        let mut fresh = Fresh::over(&mut out);
+        fresh.push_transposed([3, 9], (&x, 10), 5);
+        assert!(fresh.is_full());
+        for (j, column) in out.chunks_exact(5).enumerate() {
+            assert_eq!(column, [x[j], x[10 + j], x[20 + j], 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "range end index 3 out of range for slice of length 2")]
+    fn more_than_there_is_room_for_is_refused() {
+        Fresh::over(&mut [0.0; 2]).push_slice(&[0.0; 3]);
+    }
+}
