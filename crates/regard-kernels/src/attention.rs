@@ -1,7 +1,8 @@
 //! Scaled dot-product attention without its score matrix.
 //!
-//! A task takes one head and a block of queries, and goes through the keys in blocks: scores, softmax, values, joined by the
-//! logarithms of their sums. The backward pass recomputes the scores from the saved logarithms. Memory is linear in the tokens.
+//! A task takes one head and a block of queries and loops over blocks of keys: scores, softmax, values, combined by their
+//! log-sum-exp (lse), as `FlashAttention` does. The backward pass recomputes the scores from the saved lse. Memory is
+//! linear in the number of tokens.
 
 use rayon::prelude::*;
 use std::ops::Range;
@@ -14,12 +15,12 @@ use crate::softmax::largest;
 
 /// Queries of one task: a multiple of the rows that the product keeps in registers.
 pub(crate) const BLOCK: usize = 48;
-/// Keys that they meet at a time, at most: their scores, these keys and values stay in a second-level cache.
+/// Most keys of a block: its scores, keys and values stay in the second-level cache.
 const KEYS: usize = 240;
-/// Spans of keys that the backward pass of a head has when heads are few.
+/// Into how many spans of keys the backward pass of a head is cut when there are few heads.
 const SPANS: usize = 4;
 
-/// What to attend: `query [B, A, N, K]`, `key [B, A, M, K]`, `value [B, A, M, V]`.
+/// The sizes of an attention: `query [B, A, N, K]`, `key [B, A, M, K]`, `value [B, A, M, V]`.
 #[derive(Clone, Debug)]
 pub struct Attention {
     pub batch: usize,
@@ -38,41 +39,41 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// The output `[B, A, N, V]` and the logarithm of each query's sum `[B, A, N]`.
+    /// The output `[B, A, N, V]` and the log-sum-exp of each query's scores `[B, A, N]`.
     pub fn forward(&self, query: &[f32], key: &[f32], value: &[f32], bias: &[f32]) -> (Vec<f32>, Vec<f32>) {
         self.check(query, key, value, bias);
         let (n, k, v) = (self.queries, self.width, self.value_width);
         let keys = self.key_blocks();
         let mut out = vec![0.0; self.batch * self.heads * n * v];
-        let mut sums = vec![0.0; self.batch * self.heads * n];
-        out.par_chunks_mut(n * v).zip(sums.par_chunks_mut(n)).enumerate().for_each(|(head, (out, sums))| {
+        let mut lse = vec![0.0; self.batch * self.heads * n];
+        out.par_chunks_mut(n * v).zip(lse.par_chunks_mut(n)).enumerate().for_each(|(head, (out, lse))| {
             let [query, key, value] = self.of_head(head, query, key, value);
-            let across: Vec<Vec<f32>> = keys.iter().map(|keys| turned(key, keys, k)).collect();
-            let blocks = out.par_chunks_mut(BLOCK * v).zip(sums.par_chunks_mut(BLOCK));
-            blocks.enumerate().for_each(|(block, (out, sums))| {
-                let (start, rows) = (block * BLOCK, sums.len());
+            let keys_t: Vec<Vec<f32>> = keys.iter().map(|keys| transposed_rows(key, keys, k)).collect();
+            let blocks = out.par_chunks_mut(BLOCK * v).zip(lse.par_chunks_mut(BLOCK));
+            blocks.enumerate().for_each(|(block, (out, lse))| {
+                let (start, rows) = (block * BLOCK, lse.len());
                 let mut scores = vec![0.0; rows * keys[0].len()];
                 let mut part = vec![0.0; if keys.len() > 1 { rows * v } else { 0 }];
-                for (index, (keys, across)) in keys.iter().zip(&across).enumerate() {
+                for (index, (keys, keys_t)) in keys.iter().zip(&keys_t).enumerate() {
                     if index > 0 && self.is_hidden(start + rows - 1, keys) {
                         break;
                     }
                     let count = keys.len();
                     let scores = &mut scores[..rows * count];
-                    self.scores(&query[start * k..], across, rows, scores);
+                    self.scores(&query[start * k..], keys_t, rows, scores);
                     let mut own = [0.0; BLOCK];
                     for (row, scores) in scores.chunks_exact_mut(count).enumerate() {
-                        own[row] = weigh(scores, &self.row(head, start + row, bias).within(keys));
+                        own[row] = softmax_row(scores, &self.row(head, start + row, bias).within(keys));
                     }
                     let size = Size { m: rows, inner: count, n: v };
                     let weights = Matrix::rows(scores, count);
                     if index == 0 {
-                        sums.copy_from_slice(&own[..rows]);
+                        lse.copy_from_slice(&own[..rows]);
                         multiply(size, weights, (&value[keys.start * v..], v), (&mut *out, v), false);
                         continue;
                     }
                     multiply(size, weights, (&value[keys.start * v..], v), (&mut part, v), false);
-                    for (row, sum) in sums.iter_mut().enumerate() {
+                    for (row, sum) in lse.iter_mut().enumerate() {
                         let [old, new] = joined(sum, own[row]);
                         let of_row = row * v..(row + 1) * v;
                         let pairs = out[of_row.clone()].iter_mut().zip(&part[of_row]);
@@ -81,18 +82,18 @@ impl Attention {
                 }
             });
         });
-        (out, sums)
+        (out, lse)
     }
 
     /// Gradients of the query, the key, the value and the bias (empty without one).
-    pub fn backward(&self, inputs: [&[f32]; 4], out: &[f32], sums: &[f32], grad: &[f32]) -> [Vec<f32>; 4] {
+    pub fn backward(&self, inputs: [&[f32]; 4], out: &[f32], lse: &[f32], grad: &[f32]) -> [Vec<f32>; 4] {
         let [query, key, value, bias] = inputs;
         self.check(query, key, value, bias);
         let heads = self.batch * self.heads;
         let rows = size::product("attention", &[self.batch, self.heads, self.queries]);
         let outputs = size::product("attention", &[rows, self.value_width]);
         assert_eq!([out.len(), grad.len()], [outputs; 2], "attention: lengths of the output and its gradient");
-        assert_eq!(sums.len(), rows, "attention: length of the sums");
+        assert_eq!(lse.len(), rows, "attention: length of the log-sum-exp");
         let keys = self.key_blocks();
         let spans: Vec<&[Range<usize>]> = keys.chunks(keys.len().div_ceil(self.spans())).collect();
         // heads that share a bias add to the same gradient, so one task takes all of them in order
@@ -101,7 +102,7 @@ impl Attention {
         for head in 0..heads {
             members[if self.bias.is_some() { self.bias_slot(head) } else { head }].push(head);
         }
-        let kept = [out, sums, grad];
+        let kept = [out, lse, grad];
         let parts: Vec<(Vec<Vec<HeadGrads>>, Vec<f32>)> = members
             .par_iter()
             .map(|members| {
@@ -146,14 +147,17 @@ impl Attention {
     ) -> HeadGrads {
         let (n, m, k, v) = (self.queries, self.keys, self.width, self.value_width);
         let [query, key, value] = self.of_head(head, inputs[0], inputs[1], inputs[2]);
-        let [out, sums, grad] = [&kept[0][head * n * v..], &kept[1][head * n..], &kept[2][head * n * v..]];
+        let [out, lse, grad] = [&kept[0][head * n * v..], &kept[1][head * n..], &kept[2][head * n * v..]];
         let first = blocks[0].start;
         let count = blocks[blocks.len() - 1].end - first;
-        let across = blocks.iter().map(|keys| [turned(key, keys, k), turned(value, keys, v)]).collect::<Vec<_>>();
+        let transposed = blocks
+            .iter()
+            .map(|keys| [transposed_rows(key, keys, k), transposed_rows(value, keys, v)])
+            .collect::<Vec<_>>();
         let [mut query_grads, mut key_grads, mut value_grads] =
             [n * k, count * k, count * v].map(|size| vec![0.0; size]);
         let widest = BLOCK.min(n) * blocks[0].len();
-        let (mut weights, mut slopes) = (vec![0.0; widest], vec![0.0; widest]);
+        let (mut weights, mut score_grads) = (vec![0.0; widest], vec![0.0; widest]);
         for start in (0..n).step_by(BLOCK) {
             let rows = BLOCK.min(n - start);
             let (out, grad) = (&out[start * v..][..rows * v], &grad[start * v..][..rows * v]);
@@ -164,50 +168,56 @@ impl Attention {
                 .zip(grad.chunks_exact(v))
                 .map(|(out, grad)| out.iter().zip(grad).map(|(o, g)| o * g).sum())
                 .collect();
-            for (keys, [keys_across, values_across]) in blocks.iter().zip(&across) {
+            for (keys, [keys_t, values_t]) in blocks.iter().zip(&transposed) {
                 if self.is_hidden(start + rows - 1, keys) {
                     break;
                 }
                 let count = keys.len();
-                let (weights, slopes) = (&mut weights[..rows * count], &mut slopes[..rows * count]);
-                self.scores(query, keys_across, rows, weights);
+                let (weights, score_grads) = (&mut weights[..rows * count], &mut score_grads[..rows * count]);
+                self.scores(query, keys_t, rows, weights);
                 let size = Size { m: rows, inner: v, n: count };
-                multiply(size, Matrix::rows(grad, v), (values_across, count), (&mut *slopes, count), false);
+                multiply(size, Matrix::rows(grad, v), (values_t, count), (&mut *score_grads, count), false);
                 for (row, dot) in dots.iter().enumerate() {
                     let range = row * count..(row + 1) * count;
                     let at = self.row(head, start + row, inputs[3]).within(keys);
-                    slope(&mut weights[range.clone()], &mut slopes[range], &at, sums[start + row], *dot);
+                    softmax_row_backward(
+                        &mut weights[range.clone()],
+                        &mut score_grads[range],
+                        &at,
+                        lse[start + row],
+                        *dot,
+                    );
                 }
                 if !bias_grad.is_empty() {
-                    for (row, slopes) in slopes.chunks_exact(count).enumerate() {
+                    for (row, score_grads) in score_grads.chunks_exact(count).enumerate() {
                         let own = &mut bias_grad[(start + row) * m + keys.start..][..count];
-                        own.iter_mut().zip(slopes).for_each(|(own, slope)| *own += slope);
+                        own.iter_mut().zip(score_grads).for_each(|(own, grad)| *own += grad);
                     }
                 }
                 let (place, by_key) = (keys.start - first, |n: usize| Size { m: count, inner: rows, n });
                 let value_grad = (&mut value_grads[place * v..], v);
                 multiply(by_key(v), Matrix::transposed(weights, count), (grad, v), value_grad, true);
-                slopes.iter_mut().for_each(|slope| *slope *= self.scale);
+                score_grads.iter_mut().for_each(|grad| *grad *= self.scale);
                 let key_grad = (&mut key_grads[place * k..], k);
-                multiply(by_key(k), Matrix::transposed(slopes, count), (query, k), key_grad, true);
+                multiply(by_key(k), Matrix::transposed(score_grads, count), (query, k), key_grad, true);
                 let size = Size { m: rows, inner: count, n: k };
                 let keys = (&key[keys.start * k..], k);
-                multiply(size, Matrix::rows(slopes, count), keys, (&mut *query_grad, k), true);
+                multiply(size, Matrix::rows(score_grads, count), keys, (&mut *query_grad, k), true);
             }
         }
         [query_grads, key_grads, value_grads]
     }
 
-    /// `across` has the keys as columns.
-    fn scores(&self, query: &[f32], across: &[f32], rows: usize, scores: &mut [f32]) {
-        let (count, k) = (across.len() / self.width, self.width);
-        multiply(Size { m: rows, inner: k, n: count }, Matrix::rows(query, k), (across, count), (scores, count), false);
+    /// `keys_t` is the transposed keys.
+    fn scores(&self, query: &[f32], keys_t: &[f32], rows: usize, scores: &mut [f32]) {
+        let (count, k) = (keys_t.len() / self.width, self.width);
+        multiply(Size { m: rows, inner: k, n: count }, Matrix::rows(query, k), (keys_t, count), (scores, count), false);
     }
 
-    /// Keys that are met together, in blocks of about the same size.
+    /// Blocks of keys of about the same size.
     fn key_blocks(&self) -> Vec<Range<usize>> {
         let m = self.keys;
-        // an odd number of cache lines: rows of a block then do not meet in the same lines of a cache
+        // an odd number of cache lines: otherwise the rows of a block would map to the same cache sets
         let even = m.div_ceil(m.div_ceil(KEYS).max(1)).next_multiple_of(16) | 16;
         let size = if m <= KEYS { m.max(1) } else { even };
         (0..m.max(1)).step_by(size).map(|start| start..(start + size).min(m)).collect()
@@ -244,14 +254,14 @@ impl Attention {
         (head / self.heads % batches) * heads + head % self.heads % heads
     }
 
-    fn row<'a>(&'a self, head: usize, query: usize, bias: &'a [f32]) -> Row<'a> {
+    fn row<'a>(&'a self, head: usize, query: usize, bias: &'a [f32]) -> RowMask<'a> {
         let (m, seen) = (self.keys, self.seen(query));
         let visible = if self.visible.is_empty() { &[] } else { &self.visible[head / self.heads * m..][..m] };
         let bias = match self.bias {
             Some(_) => &bias[(self.bias_slot(head) * self.queries + query) * m..][..m],
             None => &[],
         };
-        Row { seen, visible, bias, scale: self.scale }
+        RowMask { seen, visible, bias, scale: self.scale }
     }
 
     fn check(&self, query: &[f32], key: &[f32], value: &[f32], bias: &[f32]) {
@@ -277,20 +287,20 @@ impl Attention {
 /// Gradients of one head's query, key and value.
 type HeadGrads = [Vec<f32>; 3];
 
-/// What stands between the scores of one query and its weights.
-pub(crate) struct Row<'a> {
+/// How the scores of one query become logits: scale, bias, and which keys are visible.
+pub(crate) struct RowMask<'a> {
     pub seen: usize,
     pub visible: &'a [f32],
     pub bias: &'a [f32],
     pub scale: f32,
 }
 
-/// Some rows `[M, width]` as columns.
-fn turned(x: &[f32], rows: &Range<usize>, width: usize) -> Vec<f32> {
+/// The transpose of some rows of `[M, width]`.
+fn transposed_rows(x: &[f32], rows: &Range<usize>, width: usize) -> Vec<f32> {
     transpose(&x[rows.start * width..rows.end * width], width, rows.len())
 }
 
-/// The logarithm of a sum takes another one in; the shares of both. Infinite is the sum of nothing.
+/// Merges another log-sum-exp into `sum` and returns the weight of both parts. Infinity stands for no keys at all.
 fn joined(sum: &mut f32, other: f32) -> [f32; 2] {
     if other == f32::INFINITY {
         return [1.0, 0.0];
@@ -306,16 +316,16 @@ fn joined(sum: &mut f32, other: f32) -> [f32; 2] {
     shares
 }
 
-impl<'a> Row<'a> {
+impl<'a> RowMask<'a> {
     /// The part about some of the keys.
-    fn within(&self, keys: &Range<usize>) -> Row<'a> {
+    fn within(&self, keys: &Range<usize>) -> RowMask<'a> {
         let part = |all: &'a [f32]| if all.is_empty() { all } else { &all[keys.clone()] };
         let seen = self.seen.saturating_sub(keys.start).min(keys.len());
-        Row { seen, visible: part(self.visible), bias: part(self.bias), scale: self.scale }
+        RowMask { seen, visible: part(self.visible), bias: part(self.bias), scale: self.scale }
     }
 }
 
-impl Row<'_> {
+impl RowMask<'_> {
     #[inline(always)]
     fn score<V: Vector>(&self, scores: &[f32], i: usize) -> V {
         let mut score = V::get(scores, i).mul(V::splat(self.scale));
@@ -330,11 +340,11 @@ impl Row<'_> {
 }
 
 kernel!(
-    /// Scores become weights; the logarithm of their sum, infinite when there is no key at all.
-    pub(crate) fn weigh<'a>(scores: &'a mut [f32], row: &'a Row<'a>) -> f32 = weigh_body
+    /// Softmax of one query's scores in place. Returns their log-sum-exp, infinity when no key is visible.
+    pub(crate) fn softmax_row<'a>(scores: &'a mut [f32], row: &'a RowMask<'a>) -> f32 = softmax_row_body
 );
 #[inline(always)]
-fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
+fn softmax_row_body<V: Vector>(scores: &mut [f32], row: &RowMask) -> f32 {
     let (scores, hidden) = scores.split_at_mut(row.seen);
     hidden.fill(0.0);
     for i in (0..scores.len()).step_by(V::LANES) {
@@ -359,19 +369,25 @@ fn weigh_body<V: Vector>(scores: &mut [f32], row: &Row) -> f32 {
 }
 
 kernel!(
-    /// Scores become weights again, and gradients of weights become gradients of scores.
-    pub(crate) fn slope<'a>(scores: &'a mut [f32], slopes: &'a mut [f32], row: &'a Row<'a>, sum: f32, dot: f32) = slope_body
+    /// Recomputes the weights from the scores and their log-sum-exp, and turns gradients of weights into gradients of scores.
+    pub(crate) fn softmax_row_backward<'a>(scores: &'a mut [f32], score_grads: &'a mut [f32], row: &'a RowMask<'a>, lse: f32, dot: f32) = softmax_row_backward_body
 );
 #[inline(always)]
-fn slope_body<V: Vector>(scores: &mut [f32], slopes: &mut [f32], row: &Row, sum: f32, dot: f32) {
+fn softmax_row_backward_body<V: Vector>(
+    scores: &mut [f32],
+    score_grads: &mut [f32],
+    row: &RowMask,
+    lse: f32,
+    dot: f32,
+) {
     let (scores, hidden) = scores.split_at_mut(row.seen);
     hidden.fill(0.0);
-    let (slopes, hidden) = slopes.split_at_mut(row.seen);
+    let (score_grads, hidden) = score_grads.split_at_mut(row.seen);
     hidden.fill(0.0);
     for i in (0..scores.len()).step_by(V::LANES) {
-        let weight = exp_of_negative(row.score::<V>(scores, i).sub(V::splat(sum)));
+        let weight = exp_of_negative(row.score::<V>(scores, i).sub(V::splat(lse)));
         weight.put(scores, i);
-        weight.mul(V::get(slopes, i).sub(V::splat(dot))).put(slopes, i);
+        weight.mul(V::get(score_grads, i).sub(V::splat(dot))).put(score_grads, i);
     }
 }
 
@@ -423,10 +439,10 @@ mod tests {
         let slices = inputs.each_ref().map(Vec::as_slice);
         for &path in Path::available() {
             with_path(path, || {
-                let (out, sums) = case.forward(slices[0], slices[1], slices[2], slices[3]);
+                let (out, lse) = case.forward(slices[0], slices[1], slices[2], slices[3]);
                 assert_close(&out, &naive(case, &slices.map(naive::wide)), 2e-6);
                 let seed = noise(out.len(), 5);
-                let grads = case.backward(slices, &out, &sums, &seed);
+                let grads = case.backward(slices, &out, &lse, &seed);
                 assert_differences(&slices, &grads.each_ref().map(Vec::as_slice), &seed, |p| naive(case, p));
             });
         }
@@ -480,9 +496,9 @@ mod tests {
     fn a_query_without_any_key_gets_zeros_and_no_gradient() {
         let case = Attention { visible: vec![0.0; 6], ..case(4, 3) };
         let (q, k, v) = (noise(80, 1), noise(60, 2), noise(36, 3));
-        let (out, sums) = case.forward(&q, &k, &v, &[]);
+        let (out, lse) = case.forward(&q, &k, &v, &[]);
         assert!(out.iter().all(|&x| x == 0.0));
-        let grads = case.backward([&q, &k, &v, &[]], &out, &sums, &noise(out.len(), 4));
+        let grads = case.backward([&q, &k, &v, &[]], &out, &lse, &noise(out.len(), 4));
         assert!(grads.iter().flatten().all(|&x| x == 0.0));
     }
 
@@ -491,16 +507,16 @@ mod tests {
         let case = Attention { bias: Some([1, 2]), ..case(130, 77) };
         let (q, k, v, b) = (noise(4 * 130 * 5, 1), noise(4 * 77 * 5, 2), noise(4 * 77 * 3, 3), noise(2 * 130 * 77, 4));
         assert_same_on_threads(|| {
-            let (out, sums) = case.forward(&q, &k, &v, &b);
-            let grads = case.backward([&q, &k, &v, &b], &out, &sums, &out);
-            [vec![out, sums], grads.to_vec()].concat()
+            let (out, lse) = case.forward(&q, &k, &v, &b);
+            let grads = case.backward([&q, &k, &v, &b], &out, &lse, &out);
+            [vec![out, lse], grads.to_vec()].concat()
         });
         let long = Attention { heads: 1, batch: 1, ..self::case(130, 900) };
         let (q, k, v) = (noise(130 * 5, 1), noise(900 * 5, 2), noise(900 * 3, 3));
         assert_same_on_threads(|| {
-            let (out, sums) = long.forward(&q, &k, &v, &[]);
-            let grads = long.backward([&q, &k, &v, &[]], &out, &sums, &out);
-            [vec![out, sums], grads.to_vec()].concat()
+            let (out, lse) = long.forward(&q, &k, &v, &[]);
+            let grads = long.backward([&q, &k, &v, &[]], &out, &lse, &out);
+            [vec![out, lse], grads.to_vec()].concat()
         });
     }
 }

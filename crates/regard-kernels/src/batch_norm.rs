@@ -1,4 +1,4 @@
-//! Batch normalisation of `[B, C, S]`: every channel over the batch and its `S` places.
+//! Batch normalisation of `[B, C, S]`: every channel over the batch and its `S` pixels.
 //!
 //! A plane is one channel of one sample. Planes are read side by side and give a few sums each, which are added over
 //! the batch in order and in f64: neither the number of threads nor the size of the batch costs bits.
@@ -6,17 +6,17 @@
 use rayon::prelude::*;
 
 use crate::elementwise::{piece, rows_per_task, written};
-use crate::fresh::Fresh;
 use crate::gamma::{Moments, Statistics};
 use crate::simd::{Vector, kernel};
 use crate::size;
+use crate::uninit::UninitWriter;
 
 /// Mean and biased variance of every channel.
-pub fn moments(x: &[f32], channels: usize, places: usize) -> Moments {
-    check(x, channels, places);
-    let sums = plane_sums(x, channels, places, |_, x, sums| moments_of_planes(x, places, sums));
+pub fn moments(x: &[f32], channels: usize, pixels: usize) -> Moments {
+    check(x, channels, pixels);
+    let sums = plane_sums(x, channels, pixels, |_, x, sums| moments_of_planes(x, pixels, sums));
     let count = x.len() / channels;
-    let size = places as f64;
+    let size = pixels as f64;
     // where a plane's values are, and what they spread around it
     let middle = |[about, rest, _]: &[f32; 3]| f64::from(*about) + f64::from(*rest) / size;
     let spread = |[_, rest, squares]: &[f32; 3]| f64::from(*squares) - f64::from(*rest).powi(2) / size;
@@ -30,10 +30,10 @@ pub fn moments(x: &[f32], channels: usize, places: usize) -> Moments {
     Moments { mean, variance, count }
 }
 
-/// What follows a norm.
+/// What follows the norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    Nothing,
+pub enum Activation {
+    Identity,
     Relu,
 }
 
@@ -41,36 +41,36 @@ pub enum After {
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNorm {
     /// Values of a channel in one sample.
-    pub places: usize,
+    pub pixels: usize,
     pub epsilon: f32,
-    pub after: After,
+    pub activation: Activation,
 }
 
 /// What each channel is normalised by: `scale * (x - mean) + bias`.
-struct Lines<'a> {
+struct ChannelAffine<'a> {
     mean: &'a [f32],
     scale: Vec<f32>,
     bias: &'a [f32],
-    after: After,
+    activation: Activation,
 }
 
 impl BatchNorm {
-    fn lines<'a>(&self, weight: &[f32], bias: &'a [f32], moments: &'a Moments) -> Lines<'a> {
+    fn lines<'a>(&self, weight: &[f32], bias: &'a [f32], moments: &'a Moments) -> ChannelAffine<'a> {
         let lengths = [bias.len(), moments.mean.len(), moments.variance.len()];
         assert_eq!(lengths, [weight.len(); 3], "batch norm: parameters and moments differ in length");
         let inverses = inverses(moments, self.epsilon);
         let scale = weight.iter().zip(inverses).map(|(weight, inverse)| weight * inverse).collect();
-        Lines { mean: &moments.mean, scale, bias, after: self.after }
+        ChannelAffine { mean: &moments.mean, scale, bias, activation: self.activation }
     }
 
     /// `weight * (x - mean) / sqrt(variance + epsilon) + bias`, and what follows.
     pub fn forward(&self, x: &[f32], weight: &[f32], bias: &[f32], moments: &Moments) -> Vec<f32> {
-        let places = self.places;
-        check(x, weight.len(), places);
+        let pixels = self.pixels;
+        check(x, weight.len(), pixels);
         let lines = self.lines(weight, bias, moments);
-        let task = rows_per_task(places);
-        written(x.len(), task * places, |index, out| {
-            normalise_planes(piece(x, index, task * places), index * task, places, &lines, out);
+        let task = rows_per_task(pixels);
+        written(x.len(), task * pixels, |index, out| {
+            normalise_planes(piece(x, index, task * pixels), index * task, pixels, &lines, out);
         })
     }
 
@@ -82,14 +82,14 @@ impl BatchNorm {
         statistics: Statistics,
         grad: &[f32],
     ) -> [Vec<f32>; 3] {
-        let (places, epsilon) = (self.places, self.epsilon);
+        let (pixels, epsilon) = (self.pixels, self.epsilon);
         let channels = weight.len();
-        check(x, channels, places);
+        check(x, channels, pixels);
         assert_eq!(x.len(), grad.len(), "batch norm: input and gradient differ in length");
         let lines = self.lines(weight, bias, moments);
-        let task = rows_per_task(places);
-        let sums = plane_sums(x, channels, places, |first, x, sums| {
-            gradients_of_planes(x, &grad[first * places..][..x.len()], first, places, &lines, sums);
+        let task = rows_per_task(pixels);
+        let sums = plane_sums(x, channels, pixels, |first, x, sums| {
+            gradients_of_planes(x, &grad[first * pixels..][..x.len()], first, pixels, &lines, sums);
         });
         let inverse: Vec<f32> = inverses(moments, epsilon).collect();
         let of_planes = |which: usize| over_the_batch(&sums, channels, |_, sums| f64::from(sums[which]));
@@ -110,9 +110,9 @@ impl BatchNorm {
                 }
             })
             .collect();
-        let input_grad = written(x.len(), task * places, |index, out| {
-            let [x, grad] = [x, grad].map(|x| piece(x, index, task * places));
-            combine_planes(x, grad, index * task, places, (&lines, &line), out);
+        let input_grad = written(x.len(), task * pixels, |index, out| {
+            let [x, grad] = [x, grad].map(|x| piece(x, index, task * pixels));
+            combine_planes(x, grad, index * task, pixels, (&lines, &line), out);
         });
         let narrow = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();
         [input_grad, narrow(weight_grad), narrow(bias_grad)]
@@ -123,14 +123,14 @@ impl BatchNorm {
 fn plane_sums(
     x: &[f32],
     channels: usize,
-    places: usize,
+    pixels: usize,
     of: impl Fn(usize, &[f32], &mut [[f32; 3]]) + Sync,
 ) -> Vec<[f32; 3]> {
-    check(x, channels, places);
-    let mut sums = vec![[0.0; 3]; x.len() / places];
-    let task = rows_per_task(places);
+    check(x, channels, pixels);
+    let mut sums = vec![[0.0; 3]; x.len() / pixels];
+    let task = rows_per_task(pixels);
     sums.par_chunks_mut(task)
-        .zip(x.par_chunks(task * places))
+        .zip(x.par_chunks(task * pixels))
         .enumerate()
         .for_each(|(index, (sums, x))| of(index * task, x, sums));
     sums
@@ -149,26 +149,26 @@ fn inverses(moments: &Moments, epsilon: f32) -> impl Iterator<Item = f32> + '_ {
     moments.variance.iter().map(move |variance| 1.0 / (variance + epsilon).sqrt())
 }
 
-fn check(x: &[f32], channels: usize, places: usize) {
-    let sample = size::product("batch norm", &[channels, places]);
+fn check(x: &[f32], channels: usize, pixels: usize) {
+    let sample = size::product("batch norm", &[channels, pixels]);
     assert!(
         !x.is_empty() && sample > 0 && x.len().is_multiple_of(sample),
-        "batch norm: {channels} channels of {places} places do not divide {} values",
+        "batch norm: {channels} channels of {pixels} pixels do not divide {} values",
         x.len()
     );
 }
 
-kernel!(fn moments_of_planes<'a>(x: &'a [f32], places: usize, sums: &'a mut [[f32; 3]]) = moments_of_planes_body);
+kernel!(fn moments_of_planes<'a>(x: &'a [f32], pixels: usize, sums: &'a mut [[f32; 3]]) = moments_of_planes_body);
 /// About where a plane's values are, what is left of their sum there, and their squares around it.
 #[inline(always)]
-fn moments_of_planes_body<V: Vector>(x: &[f32], places: usize, sums: &mut [[f32; 3]]) {
-    for (x, sums) in x.chunks_exact(places).zip(sums) {
-        let whole = places - places % V::LANES;
+fn moments_of_planes_body<V: Vector>(x: &[f32], pixels: usize, sums: &mut [[f32; 3]]) {
+    for (x, sums) in x.chunks_exact(pixels).zip(sums) {
+        let whole = pixels - pixels % V::LANES;
         let mut sum = V::zero();
-        for i in (0..places).step_by(V::LANES) {
+        for i in (0..pixels).step_by(V::LANES) {
             sum = sum.add(V::get(x, i));
         }
-        let about = sum.sum() / places as f32;
+        let about = sum.sum() / pixels as f32;
         let (mut rest, mut squares) = (V::zero(), V::zero());
         for i in (0..whole).step_by(V::LANES) {
             let centred = V::get(x, i).sub(V::splat(about));
@@ -185,19 +185,25 @@ fn moments_of_planes_body<V: Vector>(x: &[f32], places: usize, sums: &mut [[f32;
     }
 }
 
-kernel!(fn normalise_planes<'a, 'b>(x: &'a [f32], first: usize, places: usize, lines: &'a Lines<'a>, out: &'a mut Fresh<'b>) = normalise_planes_body);
+kernel!(fn normalise_planes<'a, 'b>(x: &'a [f32], first: usize, pixels: usize, lines: &'a ChannelAffine<'a>, out: &'a mut UninitWriter<'b>) = normalise_planes_body);
 #[inline(always)]
-fn normalise_planes_body<V: Vector>(x: &[f32], first: usize, places: usize, lines: &Lines, out: &mut Fresh) {
-    for (plane, x) in x.chunks_exact(places).enumerate() {
+fn normalise_planes_body<V: Vector>(
+    x: &[f32],
+    first: usize,
+    pixels: usize,
+    lines: &ChannelAffine,
+    out: &mut UninitWriter,
+) {
+    for (plane, x) in x.chunks_exact(pixels).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
-        let lowest = V::splat(if lines.after == After::Relu { 0.0 } else { f32::NEG_INFINITY });
-        for i in (0..places).step_by(V::LANES) {
-            out.push(lowest.max(V::get(x, i).sub(mean).fma(scale, bias)), places - i);
+        let lowest = V::splat(if lines.activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY });
+        for i in (0..pixels).step_by(V::LANES) {
+            out.push(lowest.max(V::get(x, i).sub(mean).fma(scale, bias)), pixels - i);
         }
     }
 }
 
-impl Lines<'_> {
+impl ChannelAffine<'_> {
     #[inline(always)]
     fn of_plane<V: Vector>(&self, plane: usize) -> (V, V, V) {
         let channel = plane % self.mean.len();
@@ -207,31 +213,31 @@ impl Lines<'_> {
 
 /// The gradient before what follows the norm: none came through where a ReLU was off.
 #[inline(always)]
-fn slope_of<V: Vector>(centred: V, scale: V, bias: V, after: After, grad: V) -> V {
-    match after {
-        After::Nothing => grad,
-        After::Relu => centred.fma(scale, bias).positive(grad, V::zero()),
+fn pre_activation_grad<V: Vector>(centred: V, scale: V, bias: V, activation: Activation, grad: V) -> V {
+    match activation {
+        Activation::Identity => grad,
+        Activation::Relu => centred.fma(scale, bias).positive(grad, V::zero()),
     }
 }
 
-kernel!(fn gradients_of_planes<'a>(x: &'a [f32], grad: &'a [f32], first: usize, places: usize, lines: &'a Lines<'a>, sums: &'a mut [[f32; 3]]) = gradients_of_planes_body);
+kernel!(fn gradients_of_planes<'a>(x: &'a [f32], grad: &'a [f32], first: usize, pixels: usize, lines: &'a ChannelAffine<'a>, sums: &'a mut [[f32; 3]]) = gradients_of_planes_body);
 /// The sum of the gradient, and of its product with the centred input.
 #[inline(always)]
 fn gradients_of_planes_body<V: Vector>(
     x: &[f32],
     grad: &[f32],
     first: usize,
-    places: usize,
-    lines: &Lines,
+    pixels: usize,
+    lines: &ChannelAffine,
     sums: &mut [[f32; 3]],
 ) {
-    for (plane, ((x, grad), sums)) in x.chunks_exact(places).zip(grad.chunks_exact(places)).zip(sums).enumerate() {
+    for (plane, ((x, grad), sums)) in x.chunks_exact(pixels).zip(grad.chunks_exact(pixels)).zip(sums).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let (mut sum, mut product) = (V::zero(), V::zero());
-        for i in (0..places).step_by(V::LANES) {
+        for i in (0..pixels).step_by(V::LANES) {
             // the gradient is zero in lanes that a short plane lacks, so they add nothing
             let centred = V::get(x, i).sub(mean);
-            let slope = slope_of(centred, scale, bias, lines.after, V::get(grad, i));
+            let slope = pre_activation_grad(centred, scale, bias, lines.activation, V::get(grad, i));
             sum = sum.add(slope);
             product = slope.fma(centred, product);
         }
@@ -239,23 +245,23 @@ fn gradients_of_planes_body<V: Vector>(
     }
 }
 
-kernel!(fn combine_planes<'a, 'b>(x: &'a [f32], grad: &'a [f32], first: usize, places: usize, lines: (&'a Lines<'a>, &'a [[f32; 3]]), out: &'a mut Fresh<'b>) = combine_planes_body);
+kernel!(fn combine_planes<'a, 'b>(x: &'a [f32], grad: &'a [f32], first: usize, pixels: usize, lines: (&'a ChannelAffine<'a>, &'a [[f32; 3]]), out: &'a mut UninitWriter<'b>) = combine_planes_body);
 #[inline(always)]
 fn combine_planes_body<V: Vector>(
     x: &[f32],
     grad: &[f32],
     first: usize,
-    places: usize,
-    (lines, gradients): (&Lines, &[[f32; 3]]),
-    out: &mut Fresh,
+    pixels: usize,
+    (lines, gradients): (&ChannelAffine, &[[f32; 3]]),
+    out: &mut UninitWriter,
 ) {
-    for (plane, (x, grad)) in x.chunks_exact(places).zip(grad.chunks_exact(places)).enumerate() {
+    for (plane, (x, grad)) in x.chunks_exact(pixels).zip(grad.chunks_exact(pixels)).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let [slope, pull, offset] = gradients[(first + plane) % gradients.len()].map(V::splat);
-        for i in (0..places).step_by(V::LANES) {
+        for i in (0..pixels).step_by(V::LANES) {
             let centred = V::get(x, i).sub(mean);
-            let grad = slope_of(centred, scale, bias, lines.after, V::get(grad, i));
-            out.push(grad.fma(slope, centred.fma(pull, offset)), places - i);
+            let grad = pre_activation_grad(centred, scale, bias, lines.activation, V::get(grad, i));
+            out.push(grad.fma(slope, centred.fma(pull, offset)), pixels - i);
         }
     }
 }
@@ -268,32 +274,33 @@ mod tests {
 
     const EPSILON: f32 = 1e-2;
 
-    /// Batch, channels, places: rows shorter than a vector, as long, longer, and with a rest.
+    /// Batch, channels, pixels: rows shorter than a vector, as long, longer, and with a rest.
     const SHAPES: &[[usize; 3]] = &[[4, 3, 1], [2, 1, 5], [3, 4, 16], [2, 5, 49], [1, 2, 130]];
 
-    fn followed(x: Vec<f64>, after: After) -> Vec<f64> {
-        let lowest = if after == After::Relu { 0.0 } else { f64::NEG_INFINITY };
+    fn followed(x: Vec<f64>, activation: Activation) -> Vec<f64> {
+        let lowest = if activation == Activation::Relu { 0.0 } else { f64::NEG_INFINITY };
         x.into_iter().map(|x| x.max(lowest)).collect()
     }
 
     fn cases() -> impl Iterator<Item = ([usize; 3], BatchNorm)> {
         SHAPES.iter().flat_map(|&shape| {
-            [After::Nothing, After::Relu].map(|after| (shape, BatchNorm { places: shape[2], epsilon: EPSILON, after }))
+            [Activation::Identity, Activation::Relu]
+                .map(|activation| (shape, BatchNorm { pixels: shape[2], epsilon: EPSILON, activation }))
         })
     }
 
     #[test]
     fn every_path_equals_the_definition_and_its_differences_in_training() {
-        for ([batch, channels, places], case) in cases() {
-            let len = batch * channels * places;
+        for ([batch, channels, pixels], case) in cases() {
+            let len = batch * channels * pixels;
             let (x, weight, bias, grad) = (noise(len, 1), noise(channels, 2), noise(channels, 3), noise(len, 4));
             let definition = |p: &[Vec<f64>]| {
-                let found = naive::batch_moments(&p[0], channels, places);
-                followed(naive::batch_norm(&p[0], &p[1], &p[2], &found, f64::from(EPSILON), places), case.after)
+                let found = naive::batch_moments(&p[0], channels, pixels);
+                followed(naive::batch_norm(&p[0], &p[1], &p[2], &found, f64::from(EPSILON), pixels), case.activation)
             };
             for &path in Path::available() {
                 with_path(path, || {
-                    let found = moments(&x, channels, places);
+                    let found = moments(&x, channels, pixels);
                     let out = case.forward(&x, &weight, &bias, &found);
                     assert_close(&out, &definition(&[wide(&x), wide(&weight), wide(&bias)]), 5e-6);
                     let grads = case.backward([&x, &weight, &bias], &found, Statistics::Batch, &grad);
@@ -305,14 +312,14 @@ mod tests {
 
     #[test]
     fn every_path_equals_the_definition_and_its_differences_in_evaluation() {
-        for ([batch, channels, places], case) in cases() {
-            let len = batch * channels * places;
+        for ([batch, channels, pixels], case) in cases() {
+            let len = batch * channels * pixels;
             let (x, weight, bias, grad) = (noise(len, 1), noise(channels, 2), noise(channels, 3), noise(len, 4));
             let variance = noise(channels, 6).iter().map(|x| x + 1.5).collect();
             let given = Moments { mean: noise(channels, 5), variance, count: 1 };
             let definition = |p: &[Vec<f64>]| {
                 let given = [wide(&given.mean), wide(&given.variance)];
-                followed(naive::batch_norm(&p[0], &p[1], &p[2], &given, f64::from(EPSILON), places), case.after)
+                followed(naive::batch_norm(&p[0], &p[1], &p[2], &given, f64::from(EPSILON), pixels), case.activation)
             };
             for &path in Path::available() {
                 with_path(path, || {
@@ -327,27 +334,27 @@ mod tests {
 
     #[test]
     fn moments_keep_their_digits_far_from_zero() {
-        let [batch, channels, places] = [6, 2, 75];
-        let x: Vec<f32> = noise(batch * channels * places, 1).iter().map(|x| x + 1000.0).collect();
-        let expected = naive::batch_moments(&wide(&x), channels, places);
+        let [batch, channels, pixels] = [6, 2, 75];
+        let x: Vec<f32> = noise(batch * channels * pixels, 1).iter().map(|x| x + 1000.0).collect();
+        let expected = naive::batch_moments(&wide(&x), channels, pixels);
         for &path in Path::available() {
             with_path(path, || {
-                let found = moments(&x, channels, places);
+                let found = moments(&x, channels, pixels);
                 assert_close(&found.mean, &expected[0], 1e-4);
                 assert_close(&found.variance, &expected[1], 1e-6);
-                assert_eq!(found.count, batch * places);
+                assert_eq!(found.count, batch * pixels);
             });
         }
     }
 
     #[test]
     fn one_thread_and_two_give_the_same_bytes() {
-        let [batch, channels, places] = [12, 7, 900];
-        let len = batch * channels * places;
+        let [batch, channels, pixels] = [12, 7, 900];
+        let len = batch * channels * pixels;
         let (x, weight, grad) = (noise(len, 1), noise(channels, 2), noise(len, 3));
         assert_same_on_threads(|| {
-            let found = moments(&x, channels, places);
-            let case = BatchNorm { places, epsilon: 1e-5, after: After::Relu };
+            let found = moments(&x, channels, pixels);
+            let case = BatchNorm { pixels, epsilon: 1e-5, activation: Activation::Relu };
             let out = case.forward(&x, &weight, &weight, &found);
             let grads = case.backward([&x, &weight, &weight], &found, Statistics::Batch, &grad);
             [vec![found.mean, found.variance, out], grads.to_vec()].concat()

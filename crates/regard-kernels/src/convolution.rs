@@ -9,10 +9,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::elementwise::{add_all, piece, share, zeroed};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply};
-use crate::linear::Wanted;
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply};
+use crate::linear::NeedsGrad;
 use crate::pointwise::{Pointwise, sums_of_planes};
-use crate::product::{Matrix, transpose, turn};
+use crate::product::{Matrix, transpose, transpose_strided};
 use crate::size;
 
 /// Pixels whose products are made at once.
@@ -37,7 +37,7 @@ pub struct Convolution {
 impl Convolution {
     /// Rows and columns of an output.
     #[must_use]
-    pub fn map(&self) -> [usize; 2] {
+    pub fn output_size(&self) -> [usize; 2] {
         self.padded_image().map(|side| {
             assert!(self.stride > 0 && side >= self.kernel, "convolution: no window fits {self:?}");
             (side - self.kernel) / self.stride + 1
@@ -52,7 +52,7 @@ impl Convolution {
         if let Some(pointwise) = self.pointwise() {
             return pointwise.forward(x, weight, bias);
         }
-        let pixels = self.map_pixels();
+        let pixels = self.output_pixels();
         let group = images_of(BLOCK, pixels, batch);
         let sweep = Sweep {
             rows: self.corners(group),
@@ -62,7 +62,7 @@ impl Convolution {
             channels: self.outputs,
             plane: pixels,
         };
-        let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
+        let start = if bias.is_empty() { Init::Zero } else { Init::ColumnBias(bias) };
         let (input, output) = (self.inputs * self.pixels(), self.outputs * pixels);
         zeroed(batch * output, group * output, |index, out| {
             let x = piece(x, index, group * input);
@@ -72,9 +72,9 @@ impl Convolution {
 
     /// Gradients of input, weight and bias; empty when not wanted.
     #[must_use]
-    pub fn backward(&self, x: &[f32], weight: &[f32], grad: &[f32], wanted: Wanted) -> [Vec<f32>; 3] {
+    pub fn backward(&self, x: &[f32], weight: &[f32], grad: &[f32], wanted: NeedsGrad) -> [Vec<f32>; 3] {
         let batch = self.check(x, weight);
-        assert_eq!(grad.len(), batch * self.outputs * self.map_pixels(), "convolution: length of the gradient");
+        assert_eq!(grad.len(), batch * self.outputs * self.output_pixels(), "convolution: length of the gradient");
         let input = if wanted.input { self.input_grad(weight, grad, batch) } else { Vec::new() };
         let [weight, bias] = if wanted.parameters { self.parameters(x, grad, batch) } else { [Vec::new(), Vec::new()] };
         [input, weight, bias]
@@ -90,7 +90,7 @@ impl Convolution {
         if let Some(pointwise) = self.pointwise() {
             return pointwise.input_grad(weight, grad);
         }
-        let (input, output) = (self.inputs * self.pixels(), self.outputs * self.map_pixels());
+        let (input, output) = (self.inputs * self.pixels(), self.outputs * self.output_pixels());
         let group = images_of(BLOCK, self.pixels(), batch);
         let reach = Reach::new(self);
         let sweeps: Vec<Sweep> = (0..self.stride * self.stride)
@@ -102,7 +102,7 @@ impl Convolution {
             let padded = reach.padded(self, grad);
             for sweep in &sweeps {
                 let rows = sweep.rows.len() / group * (grad.len() / output);
-                sweep.run(&padded, rows, Start::Zero, input_grad);
+                sweep.run(&padded, rows, Init::Zero, input_grad);
             }
         })
     }
@@ -111,7 +111,7 @@ impl Convolution {
         if let Some(pointwise) = self.pointwise() {
             return pointwise.parameters(x, grad);
         }
-        let (pixels, outputs, depth) = (self.map_pixels(), self.outputs, self.depth());
+        let (pixels, outputs, depth) = (self.output_pixels(), self.outputs, self.depth());
         let group = images_of(DEPTH, pixels, batch);
         let (corners, taps) = (self.corners(group), self.taps());
         let places = places(0..group, outputs * pixels, 0..pixels);
@@ -127,11 +127,11 @@ impl Convolution {
                     last = self.corners(x.len() / input);
                     &last
                 };
-                let slopes = Panels::gathered(grad, &places[..count], pixels, outputs);
+                let grad_panels = Panels::gathered(grad, &places[..count], pixels, outputs);
                 let mut weight = vec![0.0; depth * outputs];
                 let x = self.padded(x);
                 let left = Gathered { data: &x, rows: &taps, range: (0, depth), inner };
-                multiply(left, &slopes, Start::Zero, (&mut weight, outputs));
+                multiply(left, &grad_panels, Init::Zero, (&mut weight, outputs));
                 weight
             })
             .collect();
@@ -149,8 +149,8 @@ impl Convolution {
         size::product("convolution", &self.image)
     }
 
-    fn map_pixels(&self) -> usize {
-        size::product("convolution", &self.map())
+    fn output_pixels(&self) -> usize {
+        size::product("convolution", &self.output_size())
     }
 
     fn padded_image(&self) -> [usize; 2] {
@@ -164,7 +164,7 @@ impl Convolution {
 
     /// Where the windows of a group of padded images begin.
     fn corners(&self, group: usize) -> Offsets {
-        let ([_, width], [rows, columns]) = (self.padded_image(), self.map());
+        let ([_, width], [rows, columns]) = (self.padded_image(), self.output_size());
         let image = self.inputs * self.padded_image().iter().product::<usize>();
         let corner = |place: usize| (place / columns * width + place % columns) * self.stride;
         (0..group).flat_map(|index| (0..rows * columns).map(move |place| index * image + corner(place))).collect()
@@ -192,7 +192,7 @@ impl Convolution {
         // images with their borders, and what comes out
         let [height, width] = self.padded_image();
         size::product("convolution", &[batch, inputs, height, width]);
-        size::product("convolution", &[batch, outputs, self.map_pixels()]);
+        size::product("convolution", &[batch, outputs, self.output_pixels()]);
         batch
     }
 }
@@ -235,7 +235,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    fn run(&self, data: &[f32], rows: usize, start: Start, out: &mut [f32]) {
+    fn run(&self, data: &[f32], rows: usize, start: Init, out: &mut [f32]) {
         let mut block = vec![0.0; BLOCK.min(rows) * self.channels];
         for first in (0..rows).step_by(BLOCK) {
             let range = (first, (first + BLOCK).min(rows));
@@ -243,7 +243,7 @@ impl Sweep {
             multiply(left, &self.weight, start, (&mut block, self.channels));
             let mut rows = block.as_slice();
             for run in self.places[range.0..range.1].chunk_by(|place, next| place + 1 == *next) {
-                turn([run.len(), self.channels], (rows, self.channels), (&mut out[run[0]..], self.plane));
+                transpose_strided([run.len(), self.channels], (rows, self.channels), (&mut out[run[0]..], self.plane));
                 rows = &rows[run.len() * self.channels..];
             }
         }
@@ -266,7 +266,7 @@ impl Reach {
     }
 
     fn padded<'a>(&self, case: &Convolution, grad: &'a [f32]) -> Cow<'a, [f32]> {
-        pad(grad, case.map(), self.size, self.before)
+        pad(grad, case.output_size(), self.size, self.before)
     }
 
     /// The gradients of the pixels that are `class` beyond a multiple of the stride.
@@ -310,7 +310,7 @@ mod tests {
     use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
     use crate::simd::{Path, with_path};
 
-    const ALL: Wanted = Wanted { input: true, parameters: true };
+    const ALL: NeedsGrad = NeedsGrad { input: true, parameters: true };
 
     fn case(image: [usize; 2], [kernel, stride, padding]: [usize; 3]) -> Convolution {
         Convolution { inputs: 3, outputs: 5, image, kernel, stride, padding }

@@ -8,8 +8,8 @@ use crate::simd::{Vector, kernel};
 use crate::size;
 use crate::softmax::largest;
 
-/// A row with this target counts nothing.
-pub const NOBODY: u32 = u32::MAX;
+/// The target of rows that are ignored: no loss and no gradient.
+pub const IGNORE: u32 = u32::MAX;
 
 /// One target for each row of `classes` logits.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// The sum of the losses of all rows, and the logarithm of each row's sum.
+    /// The sum of the losses of all rows, and the log-sum-exp of each row.
     #[must_use]
     pub fn forward(&self, logits: &[f32]) -> (f32, Vec<f32>) {
         self.check(logits);
@@ -30,11 +30,11 @@ impl CrossEntropy {
             .zip(&self.targets)
             .with_min_len(rows_per_task(self.classes))
             .map(|(row, &target)| match target {
-                NOBODY => [0.0, 0.0],
+                IGNORE => [0.0, 0.0],
                 target => {
-                    let [sum, total] = sums(row);
+                    let [lse, total] = lse_and_sum(row);
                     let even = self.smoothing / self.classes as f32;
-                    [sum - (1.0 - self.smoothing) * row[target as usize] - even * total, sum]
+                    [lse - (1.0 - self.smoothing) * row[target as usize] - even * total, lse]
                 }
             })
             .collect();
@@ -44,9 +44,9 @@ impl CrossEntropy {
 
     /// The gradient of the logits, for a gradient of the loss.
     #[must_use]
-    pub fn backward(&self, logits: &[f32], sums: &[f32], grad: f32) -> Vec<f32> {
+    pub fn backward(&self, logits: &[f32], lse: &[f32], grad: f32) -> Vec<f32> {
         self.check(logits);
-        assert_eq!(sums.len(), self.targets.len(), "cross_entropy: one sum for each row");
+        assert_eq!(lse.len(), self.targets.len(), "cross_entropy: one log-sum-exp for each row");
         let rows = rows_per_task(self.classes);
         let even = self.smoothing / self.classes as f32;
         zeroed(logits.len(), rows * self.classes, |index, out| {
@@ -55,8 +55,8 @@ impl CrossEntropy {
                 out.chunks_exact_mut(self.classes).zip(logits.chunks_exact(self.classes)).enumerate()
             {
                 let target = self.targets[index * rows + row];
-                if target != NOBODY {
-                    slopes(logits, sums[index * rows + row], even, grad, out);
+                if target != IGNORE {
+                    gradient_row(logits, lse[index * rows + row], even, grad, out);
                     out[target as usize] -= (1.0 - self.smoothing) * grad;
                 }
             }
@@ -66,17 +66,17 @@ impl CrossEntropy {
     fn check(&self, logits: &[f32]) {
         let len = size::product("cross_entropy", &[self.targets.len(), self.classes]);
         assert_eq!(logits.len(), len, "cross_entropy: one target for each row");
-        let known = |target: &u32| *target == NOBODY || (*target as usize) < self.classes;
+        let known = |target: &u32| *target == IGNORE || (*target as usize) < self.classes;
         assert!(self.targets.iter().all(known), "cross_entropy: a target is not among {} classes", self.classes);
     }
 }
 
 kernel!(
-    /// The logarithm of the sum of exponentials, and the sum itself.
-    fn sums<'a>(row: &'a [f32]) -> [f32; 2] = sums_body
+    /// The log-sum-exp of a row, and its plain sum.
+    fn lse_and_sum<'a>(row: &'a [f32]) -> [f32; 2] = lse_and_sum_body
 );
 #[inline(always)]
-fn sums_body<V: Vector>(row: &[f32]) -> [f32; 2] {
+fn lse_and_sum_body<V: Vector>(row: &[f32]) -> [f32; 2] {
     let largest = largest::<V>(row);
     let (mut sum, mut total) = (V::zero(), V::zero());
     let whole = row.len() - row.len() % V::LANES;
@@ -93,9 +93,9 @@ fn sums_body<V: Vector>(row: &[f32]) -> [f32; 2] {
     [largest + sum.ln(), total]
 }
 
-kernel!(fn slopes<'a>(logits: &'a [f32], sum: f32, even: f32, grad: f32, out: &'a mut [f32]) = slopes_body);
+kernel!(fn gradient_row<'a>(logits: &'a [f32], sum: f32, even: f32, grad: f32, out: &'a mut [f32]) = gradient_row_body);
 #[inline(always)]
-fn slopes_body<V: Vector>(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) {
+fn gradient_row_body<V: Vector>(logits: &[f32], sum: f32, even: f32, grad: f32, out: &mut [f32]) {
     for i in (0..logits.len()).step_by(V::LANES) {
         let share = exp_of_negative(V::get(logits, i).sub(V::splat(sum)));
         share.sub(V::splat(even)).mul(V::splat(grad)).put(out, i);
@@ -110,12 +110,12 @@ mod tests {
     const CLASSES: usize = 37;
 
     fn case(smoothing: f32) -> CrossEntropy {
-        CrossEntropy { classes: CLASSES, targets: vec![3, NOBODY, 36, 0], smoothing }
+        CrossEntropy { classes: CLASSES, targets: vec![3, IGNORE, 36, 0], smoothing }
     }
 
     /// By its definition.
     fn definition(case: &CrossEntropy, logits: &[f64]) -> f64 {
-        let rows = logits.chunks(CLASSES).zip(&case.targets).filter(|(_, target)| **target != NOBODY);
+        let rows = logits.chunks(CLASSES).zip(&case.targets).filter(|(_, target)| **target != IGNORE);
         rows.map(|(row, &target)| {
             let sum = row.iter().map(|x| x.exp()).sum::<f64>().ln();
             let wanted = |class: usize| {
@@ -131,11 +131,11 @@ mod tests {
     fn it_is_its_definition_and_so_is_its_gradient() {
         for smoothing in [0.0, 0.1] {
             let (case, logits) = (case(smoothing), noise(4 * CLASSES, 1));
-            let (loss, sums) = case.forward(&logits);
+            let (loss, lse) = case.forward(&logits);
             assert!((f64::from(loss) - definition(&case, &wide(&logits))).abs() < 1e-4);
-            let grad = case.backward(&logits, &sums, 0.5);
+            let grad = case.backward(&logits, &lse, 0.5);
             assert_differences(&[&logits], &[&grad], &[0.5], |moved| vec![definition(&case, &moved[0])]);
-            assert!(grad[CLASSES..2 * CLASSES].iter().all(|x| *x == 0.0), "nobody learns nothing");
+            assert!(grad[CLASSES..2 * CLASSES].iter().all(|x| *x == 0.0), "ignored rows get no gradient");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Dropout that keeps no mask: whether a number stays is a hash of its index, so that the backward pass finds it again.
 
 use crate::elementwise::{piece, rows_per_task, written};
-use crate::fresh::Fresh;
 use crate::simd::{Vector, kernel};
+use crate::uninit::UninitWriter;
 
 /// Which numbers are left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,9 +54,9 @@ impl Dropout {
     }
 }
 
-kernel!(fn drop<'a, 'b>(dropout: &'a Dropout, start: u32, x: &'a [f32], branch: &'a [f32], out: &'a mut Fresh<'b>) = drop_body);
+kernel!(fn drop<'a, 'b>(dropout: &'a Dropout, start: u32, x: &'a [f32], branch: &'a [f32], out: &'a mut UninitWriter<'b>) = drop_body);
 #[inline(always)]
-fn drop_body<V: Vector>(dropout: &Dropout, start: u32, x: &[f32], branch: &[f32], out: &mut Fresh) {
+fn drop_body<V: Vector>(dropout: &Dropout, start: u32, x: &[f32], branch: &[f32], out: &mut UninitWriter) {
     let left =
         branch.iter().enumerate().map(|(index, branch)| branch * dropout.factor(start.wrapping_add(index as u32)));
     if x.is_empty() {

@@ -3,18 +3,18 @@
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
-use crate::fresh::Fresh;
+use crate::uninit::UninitWriter;
 
 /// An array that tasks write piece by piece, each from the first element of its piece to the last.
 ///
 /// # Panics
 /// When a task does not.
-pub(crate) fn written(len: usize, piece: usize, write: impl Fn(usize, &mut Fresh) + Sync) -> Vec<f32> {
+pub(crate) fn written(len: usize, piece: usize, write: impl Fn(usize, &mut UninitWriter) + Sync) -> Vec<f32> {
     let mut out = Vec::with_capacity(len);
     out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate().for_each(|(index, slots)| {
-        let mut fresh = Fresh::new(slots);
-        write(index, &mut fresh);
-        assert!(fresh.is_full(), "a task left {} elements of its piece", fresh.room());
+        let mut writer = UninitWriter::new(slots);
+        write(index, &mut writer);
+        assert!(writer.is_full(), "a task left {} elements of its piece", writer.room());
     });
     // SAFETY: the pieces are the whole array, and every one is full; a task that panics does not come here
     unsafe { out.set_len(len) };
@@ -76,7 +76,7 @@ pub(crate) fn piece(x: &[f32], index: usize, len: usize) -> &[f32] {
 }
 
 /// Arrays of one length, one after the other.
-pub(crate) fn joined(parts: &[Vec<f32>]) -> Vec<f32> {
+pub(crate) fn concat(parts: &[Vec<f32>]) -> Vec<f32> {
     let len = parts.first().map_or(0, Vec::len);
     let task = rows_per_task(len);
     written(parts.len() * len, task * len, |index, out| {

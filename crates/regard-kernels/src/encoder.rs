@@ -1,15 +1,15 @@
-//! One block of a pre-norm encoder as a whole: a few pictures at a time stay in the cache from its first norm to its
-//! last sum, and threads never wait for each other inside of it.
+//! One fused pre-norm transformer block: a few pictures at a time stay in the cache from the first norm to the last
+//! residual sum, and threads do not synchronise inside the block.
 
 use rayon::prelude::*;
 
-use crate::attention::{BLOCK, slope};
+use crate::attention::{BLOCK, softmax_row_backward};
 use crate::elementwise::{add_all, piece, zeroed, zeroed_pair, zeroed_with};
-use crate::fresh::Fresh;
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows};
 use crate::heads::Head;
-use crate::product::{self, Matrix, Size, transpose, turn};
+use crate::product::{self, Matrix, Size, transpose, transpose_strided};
 use crate::size;
+use crate::uninit::UninitWriter;
 use crate::{gelu, layer_norm};
 
 /// Fewest rows of a group of pictures: enough for products to be worth their packed sides.
@@ -30,7 +30,7 @@ pub struct Encoder {
     pub epsilon: f32,
 }
 
-/// What the parameters are called, in the order in which they come and their gradients go.
+/// Names of the parameters, in the order in which they and their gradients are passed.
 ///
 /// Weights of linear maps are `[out, in]`.
 pub const PARAMETERS: [&str; 12] = [
@@ -48,20 +48,20 @@ pub const PARAMETERS: [&str; 12] = [
     "fc2.bias",
 ];
 
-/// What the forward pass keeps of a group of pictures.
-struct Kept<T> {
+/// What the forward pass saves of a group of pictures for the backward pass.
+struct Saved<T> {
     /// `[rows, 3D]`
     qkv: T,
-    /// `[rows, D]`, what the heads saw
-    seen: T,
+    /// `[rows, D]`, the output of the heads
+    attended: T,
     /// `[rows, D]`, after the first sum
     middle: T,
     /// `[rows, M]`, before the activation
     inner: T,
     /// Mean and scale of each row in both norms: `[rows, 2]` each
     norms: [T; 2],
-    /// Logarithm of the sum of each query: `[pictures, A, N]`
-    sums: T,
+    /// Log-sum-exp of each query: `[pictures, A, N]`
+    lse: T,
 }
 
 impl Encoder {
@@ -75,17 +75,17 @@ impl Encoder {
         [d, d, 3 * d * d, 3 * d, d * d, d, d, d, m * d, m, d * m, d]
     }
 
-    /// The output and what the backward pass wants kept.
+    /// The output, and what [`backward`](Self::backward) needs.
     #[must_use]
     pub fn forward(&self, x: &[f32], parameters: [&[f32]; 12]) -> (Vec<f32>, Vec<f32>) {
         self.check(x, &parameters);
         let (d, maps) = (self.dim, self.maps(&parameters));
         let (rows, group) = (x.len() / d, self.group());
-        let pieces = [d, self.kept()].map(|width| group * width);
-        let [out, kept] = zeroed_pair([x.len(), rows * self.kept()], pieces, |index, out, kept| {
-            self.forward_group(piece(x, index, group * d), &maps, &parameters, self.split_mut(kept), out);
+        let pieces = [d, self.saved()].map(|width| group * width);
+        let [out, saved] = zeroed_pair([x.len(), rows * self.saved()], pieces, |index, out, saved| {
+            self.forward_group(piece(x, index, group * d), &maps, &parameters, self.split_mut(saved), out);
         });
-        (out, kept)
+        (out, saved)
     }
 
     /// The output alone.
@@ -95,12 +95,12 @@ impl Encoder {
         let maps = self.maps(&parameters);
         let group = self.group() * self.dim;
         zeroed(x.len(), group, |index, out| {
-            let mut kept = vec![0.0; out.len() / self.dim * self.kept()];
-            self.forward_group(piece(x, index, group), &maps, &parameters, self.split_mut(&mut kept), out);
+            let mut saved = vec![0.0; out.len() / self.dim * self.saved()];
+            self.forward_group(piece(x, index, group), &maps, &parameters, self.split_mut(&mut saved), out);
         })
     }
 
-    /// The linear maps as the forward pass wants them.
+    /// The packed weights of the linear layers for the forward pass.
     fn maps(&self, parameters: &[&[f32]; 12]) -> [Panels; 4] {
         let (d, m) = (self.dim, self.inner);
         [(2, d, 3 * d), (4, d, d), (8, d, m), (10, m, d)]
@@ -112,23 +112,23 @@ impl Encoder {
         x: &[f32],
         maps: &[Panels; 4],
         parameters: &[&[f32]; 12],
-        kept: Kept<&mut [f32]>,
+        saved: Saved<&mut [f32]>,
         out: &mut [f32],
     ) {
         let [norm1, norm1_bias, _, qkv, _, proj, norm2, norm2_bias, _, fc1, _, fc2] = *parameters;
         let (d, m) = (self.dim, self.inner);
         let mut normed = vec![0.0; x.len()];
-        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, kept.norms[0]);
-        multiply_rows(&normed, d, &maps[0], Start::Columns(qkv), kept.qkv);
-        self.attend(kept.qkv, kept.seen, kept.sums);
-        kept.middle.copy_from_slice(x);
-        multiply_rows(kept.seen, d, &maps[1], Start::Out(proj), kept.middle);
-        layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, kept.norms[1]);
-        multiply_rows(&normed, d, &maps[2], Start::Columns(fc1), kept.inner);
-        let mut active = vec![0.0; kept.inner.len()];
-        gelu::forward(kept.inner, &[], &mut Fresh::over(&mut active));
-        out.copy_from_slice(kept.middle);
-        multiply_rows(&active, m, &maps[3], Start::Out(fc2), out);
+        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, saved.norms[0]);
+        multiply_rows(&normed, d, &maps[0], Init::ColumnBias(qkv), saved.qkv);
+        self.attend(saved.qkv, saved.attended, saved.lse);
+        saved.middle.copy_from_slice(x);
+        multiply_rows(saved.attended, d, &maps[1], Init::OutPlusColumnBias(proj), saved.middle);
+        layer_norm::forward_rows(saved.middle, norm2, norm2_bias, self.epsilon, &mut normed, saved.norms[1]);
+        multiply_rows(&normed, d, &maps[2], Init::ColumnBias(fc1), saved.inner);
+        let mut active = vec![0.0; saved.inner.len()];
+        gelu::forward(saved.inner, &[], &mut UninitWriter::overwrite(&mut active));
+        out.copy_from_slice(saved.middle);
+        multiply_rows(&active, m, &maps[3], Init::OutPlusColumnBias(fc2), out);
     }
 
     /// Gradients of the input and of the parameters; the latter are empty when not wanted.
@@ -137,13 +137,13 @@ impl Encoder {
         &self,
         x: &[f32],
         parameters: [&[f32]; 12],
-        kept: &[f32],
+        saved: &[f32],
         grad: &[f32],
         wanted: bool,
     ) -> (Vec<f32>, [Vec<f32>; 12]) {
         self.check(x, &parameters);
         assert_eq!(grad.len(), x.len(), "encoder: length of the gradient");
-        assert_eq!(kept.len(), x.len() / self.dim * self.kept(), "encoder: length of what was kept");
+        assert_eq!(saved.len(), x.len() / self.dim * self.saved(), "encoder: length of the saved values");
         let [_, _, qkv, _, proj, _, _, _, fc1, _, fc2, _] = parameters;
         let (d, m) = (self.dim, self.inner);
         let maps = [(qkv, d, 3 * d), (proj, d, d), (fc1, d, m), (fc2, m, d)]
@@ -154,12 +154,12 @@ impl Encoder {
         let part = groups.div_ceil((NUMBERS / numbers).clamp(2, PARTS)).max(1) * group;
         let (input_grad, sums) = zeroed_with(x.len(), part * d, |index, input_grad| {
             let [x, grad] = [x, grad].map(|x| piece(x, index, part * d));
-            let kept = piece(kept, index, part * self.kept());
+            let saved = piece(saved, index, part * self.saved());
             let mut sums = self.lengths().map(|len| vec![0.0; len]);
             for (index, input_grad) in input_grad.chunks_mut(group * d).enumerate() {
                 let [x, grad] = [x, grad].map(|x| piece(x, index, group * d));
-                let kept = self.split(piece(kept, index, group * self.kept()));
-                self.backward_group([x, grad], &maps, &parameters, &kept, input_grad, &mut sums, wanted);
+                let saved = self.split(piece(saved, index, group * self.saved()));
+                self.backward_group([x, grad], &maps, &parameters, &saved, input_grad, &mut sums, wanted);
             }
             sums
         });
@@ -182,7 +182,7 @@ impl Encoder {
         [x, grad]: [&[f32]; 2],
         maps: &[Panels; 4],
         parameters: &[&[f32]; 12],
-        kept: &Kept<&[f32]>,
+        saved: &Saved<&[f32]>,
         input_grad: &mut [f32],
         sums: &mut [Vec<f32>; 12],
         wanted: bool,
@@ -190,36 +190,36 @@ impl Encoder {
         let [norm1, norm1_bias, _, _, _, _, norm2, norm2_bias, ..] = *parameters;
         let (d, m) = (self.dim, self.inner);
         let rows = x.len() / d;
-        let mut add = |map: usize, x: &[f32], slopes: &[f32]| {
+        let mut add = |map: usize, x: &[f32], out_grad: &[f32]| {
             if wanted {
                 let [weight, bias] = sums.get_disjoint_mut([map, map + 1]).expect("parameters come in pairs");
-                add_products(x, slopes, rows, weight, bias);
+                add_products(x, out_grad, rows, weight, bias);
             }
         };
         let mut active = vec![0.0; rows * m];
-        gelu::forward(kept.inner, &[], &mut Fresh::over(&mut active));
+        gelu::forward(saved.inner, &[], &mut UninitWriter::overwrite(&mut active));
         add(10, &active, grad);
-        multiply_rows(grad, d, &maps[3], Start::Zero, &mut active);
+        multiply_rows(grad, d, &maps[3], Init::Zero, &mut active);
         let mut inner = vec![0.0; rows * m];
-        gelu::backward(kept.inner, &[], &active, &mut Fresh::over(&mut inner));
+        gelu::backward(saved.inner, &[], &active, &mut UninitWriter::overwrite(&mut inner));
         let mut normed = vec![0.0; rows * d];
         let mut statistics = vec![0.0; rows * 2];
-        layer_norm::forward_rows(kept.middle, norm2, norm2_bias, self.epsilon, &mut normed, &mut statistics);
+        layer_norm::forward_rows(saved.middle, norm2, norm2_bias, self.epsilon, &mut normed, &mut statistics);
         add(8, &normed, &inner);
-        multiply_rows(&inner, m, &maps[2], Start::Zero, &mut normed);
+        multiply_rows(&inner, m, &maps[2], Init::Zero, &mut normed);
         let mut middle = vec![0.0; rows * d];
         let mut norm_sums = vec![0.0; 2 * d];
-        layer_norm::backward_rows(kept.middle, norm2, kept.norms[1], &normed, &mut middle, &mut norm_sums);
+        layer_norm::backward_rows(saved.middle, norm2, saved.norms[1], &normed, &mut middle, &mut norm_sums);
         middle.iter_mut().zip(grad).for_each(|(middle, grad)| *middle += grad);
-        add(4, kept.seen, &middle);
-        multiply_rows(&middle, d, &maps[1], Start::Zero, &mut normed);
+        add(4, saved.attended, &middle);
+        multiply_rows(&middle, d, &maps[1], Init::Zero, &mut normed);
         let mut qkv = vec![0.0; rows * 3 * d];
-        self.attend_backward(kept, &normed, &mut qkv);
+        self.attend_backward(saved, &normed, &mut qkv);
         layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, &mut statistics);
         add(2, &normed, &qkv);
-        multiply_rows(&qkv, 3 * d, &maps[0], Start::Zero, &mut normed);
+        multiply_rows(&qkv, 3 * d, &maps[0], Init::Zero, &mut normed);
         let mut first_sums = vec![0.0; 2 * d];
-        layer_norm::backward_rows(x, norm1, kept.norms[0], &normed, input_grad, &mut first_sums);
+        layer_norm::backward_rows(x, norm1, saved.norms[0], &normed, input_grad, &mut first_sums);
         input_grad.iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
         for (first, norm_sums) in [(0, first_sums), (6, norm_sums)] {
             for (sum, part) in sums[first..first + 2].iter_mut().flatten().zip(norm_sums) {
@@ -229,58 +229,70 @@ impl Encoder {
     }
 
     /// Every head of every picture: `[rows, 3D] -> [rows, D]`, and the sums.
-    fn attend(&self, qkv: &[f32], seen: &mut [f32], sums: &mut [f32]) {
+    fn attend(&self, qkv: &[f32], attended: &mut [f32], lse: &mut [f32]) {
         let (n, d) = (self.tokens, self.dim);
-        let [mut across, mut scores] = self.head(0).scratch().map(|len| vec![0.0; len]);
-        let pictures = qkv.chunks_exact(n * 3 * d).zip(seen.chunks_exact_mut(n * d));
-        for ((qkv, seen), sums) in pictures.zip(sums.chunks_exact_mut(self.heads * n)) {
-            for (index, sums) in sums.chunks_exact_mut(n).enumerate() {
+        let [mut keys_t, mut scores] = self.head(0).scratch().map(|len| vec![0.0; len]);
+        let pictures = qkv.chunks_exact(n * 3 * d).zip(attended.chunks_exact_mut(n * d));
+        for ((qkv, attended), lse) in pictures.zip(lse.chunks_exact_mut(self.heads * n)) {
+            for (index, lse) in lse.chunks_exact_mut(n).enumerate() {
                 let head = self.head(index);
-                let out = (&mut seen[index * head.width()..], d);
-                head.attend(qkv, n, [&mut across, &mut scores], out, |query, sum| sums[query] = sum);
+                let out = (&mut attended[index * head.width()..], d);
+                head.attend(qkv, n, [&mut keys_t, &mut scores], out, |query, value| lse[query] = value);
             }
         }
     }
 
     /// Adds the gradients of queries, keys and values to `[rows, 3D]` zeros.
-    fn attend_backward(&self, kept: &Kept<&[f32]>, grad: &[f32], qkv_grad: &mut [f32]) {
+    fn attend_backward(&self, saved: &Saved<&[f32]>, grad: &[f32], qkv_grad: &mut [f32]) {
         let (n, d, k) = (self.tokens, self.dim, self.dim / self.heads);
         let row = self.head(0).row();
-        let mut across = [vec![0.0; k * n], vec![0.0; k * n]];
-        let [mut weights, mut slopes] = [(); 2].map(|()| vec![0.0; BLOCK.min(n) * n]);
+        let [mut keys_t, mut values_t] = [vec![0.0; k * n], vec![0.0; k * n]];
+        let [mut weights, mut score_grads] = [(); 2].map(|()| vec![0.0; BLOCK.min(n) * n]);
         for picture in 0..grad.len() / (n * d) {
-            let [qkv, seen, grad] =
-                [(kept.qkv, 3 * d), (kept.seen, d), (grad, d)].map(|(x, width)| piece(x, picture, n * width));
+            let [qkv, attended, grad] =
+                [(saved.qkv, 3 * d), (saved.attended, d), (grad, d)].map(|(x, width)| piece(x, picture, n * width));
             let qkv_grad = &mut qkv_grad[picture * n * 3 * d..][..n * 3 * d];
             for head in 0..self.heads {
-                let sums = piece(kept.sums, picture * self.heads + head, n);
+                let lse = piece(saved.lse, picture * self.heads + head, n);
                 let parts = self.head(head).starts();
                 let [query, key, value] = parts.map(|first| &qkv[first..]);
-                turn([n, k], (key, 3 * d), (&mut across[0], n));
-                turn([n, k], (value, 3 * d), (&mut across[1], n));
+                transpose_strided([n, k], (key, 3 * d), (&mut keys_t, n));
+                transpose_strided([n, k], (value, 3 * d), (&mut values_t, n));
                 for start in (0..n).step_by(BLOCK) {
                     let rows = BLOCK.min(n - start);
-                    let (weights, slopes) = (&mut weights[..rows * n], &mut slopes[..rows * n]);
-                    let [seen, grad] = [seen, grad].map(|x| &x[start * d + head * k..]);
+                    let (weights, score_grads) = (&mut weights[..rows * n], &mut score_grads[..rows * n]);
+                    let [attended, grad] = [attended, grad].map(|x| &x[start * d + head * k..]);
                     let query = &query[start * 3 * d..];
                     let size = Size { m: rows, inner: k, n };
-                    product::multiply(size, Matrix::rows(query, 3 * d), (&across[0], n), (weights, n), false);
-                    product::multiply(size, Matrix::rows(grad, d), (&across[1], n), (slopes, n), false);
+                    product::multiply(size, Matrix::rows(query, 3 * d), (&keys_t, n), (weights, n), false);
+                    product::multiply(size, Matrix::rows(grad, d), (&values_t, n), (score_grads, n), false);
                     for at in 0..rows {
-                        let [seen, grad] = [seen, grad].map(|x| &x[at * d..][..k]);
-                        let dot: f32 = seen.iter().zip(grad).map(|(seen, grad)| seen * grad).sum();
+                        let [attended, grad] = [attended, grad].map(|x| &x[at * d..][..k]);
+                        let dot: f32 = attended.iter().zip(grad).map(|(attended, grad)| attended * grad).sum();
                         let range = at * n..(at + 1) * n;
-                        slope(&mut weights[range.clone()], &mut slopes[range], &row, sums[start + at], dot);
+                        softmax_row_backward(
+                            &mut weights[range.clone()],
+                            &mut score_grads[range],
+                            &row,
+                            lse[start + at],
+                            dot,
+                        );
                     }
-                    slopes.iter_mut().for_each(|slope| *slope *= row.scale);
+                    score_grads.iter_mut().for_each(|grad| *grad *= row.scale);
                     let size = Size { m: n, inner: rows, n: k };
                     let value_grad = &mut qkv_grad[parts[2]..];
                     product::multiply(size, Matrix::transposed(weights, n), (grad, d), (value_grad, 3 * d), true);
                     let key_grad = &mut qkv_grad[parts[1]..];
-                    product::multiply(size, Matrix::transposed(slopes, n), (query, 3 * d), (key_grad, 3 * d), true);
+                    product::multiply(
+                        size,
+                        Matrix::transposed(score_grads, n),
+                        (query, 3 * d),
+                        (key_grad, 3 * d),
+                        true,
+                    );
                     let query_grad = &mut qkv_grad[parts[0] + start * 3 * d..];
                     let size = Size { m: rows, inner: n, n: k };
-                    product::multiply(size, Matrix::rows(slopes, n), (key, 3 * d), (query_grad, 3 * d), false);
+                    product::multiply(size, Matrix::rows(score_grads, n), (key, 3 * d), (query_grad, 3 * d), false);
                 }
             }
         }
@@ -295,31 +307,31 @@ impl Encoder {
         ROWS.div_ceil(self.tokens) * self.tokens
     }
 
-    /// Numbers kept of a row.
-    fn kept(&self) -> usize {
+    /// Numbers saved of a row.
+    fn saved(&self) -> usize {
         5 * self.dim + self.inner + 4 + self.heads
     }
 
-    fn split<'a>(&self, kept: &'a [f32]) -> Kept<&'a [f32]> {
-        let rows = kept.len() / self.kept();
-        let mut rest = kept;
+    fn split<'a>(&self, saved: &'a [f32]) -> Saved<&'a [f32]> {
+        let rows = saved.len() / self.saved();
+        let mut rest = saved;
         let mut next = |width: usize| {
             let (part, others) = rest.split_at(rows * width);
             rest = others;
             part
         };
         let (d, m) = (self.dim, self.inner);
-        let (qkv, seen, middle, inner) = (next(3 * d), next(d), next(d), next(m));
-        Kept { qkv, seen, middle, inner, norms: [next(2), next(2)], sums: next(self.heads) }
+        let (qkv, attended, middle, inner) = (next(3 * d), next(d), next(d), next(m));
+        Saved { qkv, attended, middle, inner, norms: [next(2), next(2)], lse: next(self.heads) }
     }
 
-    fn split_mut<'a>(&self, kept: &'a mut [f32]) -> Kept<&'a mut [f32]> {
-        let rows = kept.len() / self.kept();
-        let mut rest = kept;
+    fn split_mut<'a>(&self, saved: &'a mut [f32]) -> Saved<&'a mut [f32]> {
+        let rows = saved.len() / self.saved();
+        let mut rest = saved;
         let mut next = |width: usize| rest.split_off_mut(..rows * width).expect("as long as its parts");
         let (d, m) = (self.dim, self.inner);
-        let (qkv, seen, middle, inner) = (next(3 * d), next(d), next(d), next(m));
-        Kept { qkv, seen, middle, inner, norms: [next(2), next(2)], sums: next(self.heads) }
+        let (qkv, attended, middle, inner) = (next(3 * d), next(d), next(d), next(m));
+        Saved { qkv, attended, middle, inner, norms: [next(2), next(2)], lse: next(self.heads) }
     }
 
     fn check(&self, x: &[f32], parameters: &[&[f32]; 12]) {
@@ -327,7 +339,7 @@ impl Encoder {
         assert!(![tokens, dim, heads, inner].contains(&0) && dim.is_multiple_of(heads), "encoder: {self:?}");
         let picture = size::product("encoder", &[tokens, dim]);
         assert!(x.len().is_multiple_of(picture), "encoder: {tokens} x {dim} do not divide {}", x.len());
-        // scores of a head, and what is kept of all rows
+        // scores of a head, and what is saved of all rows
         size::product("encoder", &[BLOCK, tokens]);
         let widths = size::sum("encoder", &[dim, dim, dim, dim, dim, inner, 4, heads]);
         size::product("encoder", &[x.len() / dim, widths]);
@@ -338,15 +350,15 @@ impl Encoder {
     }
 }
 
-/// Adds the gradients of a linear map: `weight [out, in] += slopes^T x`, `bias [out] += slopes`.
-fn add_products(x: &[f32], slopes: &[f32], rows: usize, weight: &mut [f32], bias: &mut [f32]) {
-    let (inputs, outputs) = (x.len() / rows, slopes.len() / rows);
-    let across = transpose(slopes, outputs, rows);
+/// Adds the gradients of a linear map: `weight [out, in] += out_grad^T x`, `bias [out] += out_grad`.
+fn add_products(x: &[f32], out_grad: &[f32], rows: usize, weight: &mut [f32], bias: &mut [f32]) {
+    let (inputs, outputs) = (x.len() / rows, out_grad.len() / rows);
+    let grad_t = transpose(out_grad, outputs, rows);
     let (columns, depth) = (Offsets::strided(outputs, rows), Offsets::strided(rows, 1));
-    let left = Gathered { data: &across, rows: &columns, range: (0, outputs), inner: &depth };
-    multiply(left, &Panels::new(Matrix::rows(x, inputs), rows, inputs), Start::Out(&[]), (weight, inputs));
-    for slopes in slopes.chunks_exact(outputs) {
-        bias.iter_mut().zip(slopes).for_each(|(sum, slope)| *sum += slope);
+    let left = Gathered { data: &grad_t, rows: &columns, range: (0, outputs), inner: &depth };
+    multiply(left, &Panels::new(Matrix::rows(x, inputs), rows, inputs), Init::OutPlusColumnBias(&[]), (weight, inputs));
+    for out_grad in out_grad.chunks_exact(outputs) {
+        bias.iter_mut().zip(out_grad).for_each(|(sum, grad)| *sum += grad);
     }
 }
 
@@ -367,7 +379,7 @@ mod tests {
         std::array::from_fn(|i| inputs[1 + i].as_slice())
     }
 
-    /// The block in words, by the definitions of its parts.
+    /// The block by the definitions of its parts.
     fn definition(case: &Encoder, inputs: &[Vec<f64>]) -> Vec<f64> {
         let [x, norm1, norm1_bias, qkv, qkv_bias, proj, proj_bias, norm2, norm2_bias, fc1, fc1_bias, fc2, fc2_bias] =
             inputs
@@ -377,7 +389,7 @@ mod tests {
         let (n, d, k) = (case.tokens, case.dim, case.dim / case.heads);
         let sum = |a: &[f64], b: Vec<f64>| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f64>>();
         let rows = naive::linear(&naive::layer_norm(x, norm1, norm1_bias, 1e-2), qkv, qkv_bias);
-        let mut seen = vec![0.0; x.len()];
+        let mut attended = vec![0.0; x.len()];
         for (picture, rows) in rows.chunks_exact(n * 3 * d).enumerate() {
             for (head, query) in (0..case.heads).flat_map(|head| (0..n).map(move |query| (head, query))) {
                 let at = |part: usize, token: usize, i: usize| rows[token * 3 * d + part * d + head * k + i];
@@ -387,11 +399,11 @@ mod tests {
                 let total: f64 = weights.iter().sum();
                 for i in 0..k {
                     let value = (0..n).map(|key| weights[key] / total * at(2, key, i)).sum();
-                    seen[(picture * n + query) * d + head * k + i] = value;
+                    attended[(picture * n + query) * d + head * k + i] = value;
                 }
             }
         }
-        let middle = sum(x, naive::linear(&seen, proj, proj_bias));
+        let middle = sum(x, naive::linear(&attended, proj, proj_bias));
         let inner = naive::linear(&naive::layer_norm(&middle, norm2, norm2_bias, 1e-2), fc1, fc1_bias);
         sum(&middle, naive::linear(&naive::gelu(&inner), fc2, fc2_bias))
     }
@@ -401,10 +413,10 @@ mod tests {
         let (inputs, grad) = (inputs(&CASE, 3), noise(3 * 5 * 6, 30));
         for &path in Path::available() {
             with_path(path, || {
-                let (out, kept) = CASE.forward(&inputs[0], parameters(&inputs));
+                let (out, saved) = CASE.forward(&inputs[0], parameters(&inputs));
                 let wide: Vec<Vec<f64>> = inputs.iter().map(|x| wide(x)).collect();
                 assert_close(&out, &definition(&CASE, &wide), 1e-5);
-                let (input_grad, grads) = CASE.backward(&inputs[0], parameters(&inputs), &kept, &grad, true);
+                let (input_grad, grads) = CASE.backward(&inputs[0], parameters(&inputs), &saved, &grad, true);
                 let grads: Vec<&[f32]> = std::iter::once(&input_grad).chain(&grads).map(Vec::as_slice).collect();
                 let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
                 assert_differences(&inputs, &grads, &grad, |p| definition(&CASE, p));
@@ -413,11 +425,11 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_parameters_are_left_out_when_nobody_wants_them() {
+    fn gradients_of_parameters_are_left_out_when_not_wanted() {
         let (inputs, grad) = (inputs(&CASE, 2), noise(2 * 5 * 6, 30));
-        let (_, kept) = CASE.forward(&inputs[0], parameters(&inputs));
+        let (_, saved) = CASE.forward(&inputs[0], parameters(&inputs));
         let [with, without] =
-            [true, false].map(|wanted| CASE.backward(&inputs[0], parameters(&inputs), &kept, &grad, wanted));
+            [true, false].map(|wanted| CASE.backward(&inputs[0], parameters(&inputs), &saved, &grad, wanted));
         assert_eq!(with.0, without.0);
         assert!(without.1.iter().all(Vec::is_empty));
     }
@@ -427,9 +439,9 @@ mod tests {
         let case = Encoder { tokens: 50, dim: 24, heads: 3, inner: 40, epsilon: 1e-6 };
         let (inputs, grad) = (inputs(&case, 23), noise(23 * 50 * 24, 30));
         assert_same_on_threads(|| {
-            let (out, kept) = case.forward(&inputs[0], parameters(&inputs));
-            let (input_grad, grads) = case.backward(&inputs[0], parameters(&inputs), &kept, &grad, true);
-            [vec![out, kept, input_grad], grads.to_vec()].concat()
+            let (out, saved) = case.forward(&inputs[0], parameters(&inputs));
+            let (input_grad, grads) = case.backward(&inputs[0], parameters(&inputs), &saved, &grad, true);
+            [vec![out, saved, input_grad], grads.to_vec()].concat()
         });
     }
 }

@@ -43,7 +43,8 @@ impl Norm {
     }
 
     /// From the gradient of `relu(norm(x))` to that of `x`, in place; adds the sums that the gradients of bias and weight
-    /// are. `means` are what the batch's own moments take off; none when moments are given, or are mended afterwards.
+    /// are. `means` are what the batch's own moments take off; none when moments are given, or when
+    /// [`subtract_batch_means`](Self::subtract_batch_means) follows.
     pub fn backward(
         &self,
         x: &[f32],
@@ -56,8 +57,8 @@ impl Norm {
     }
 
     /// What a backward pass without means left out.
-    pub fn mend(&self, x: &[f32], valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
-        norm_mend(x, self, valid, means, grad);
+    pub fn subtract_batch_means(&self, x: &[f32], valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
+        subtract_means(x, self, valid, means, grad);
     }
 }
 
@@ -141,10 +142,10 @@ fn norm_relu_backward_body<V: Vector>(
 }
 
 kernel!(
-    fn norm_mend<'a>(x: &'a [f32], norm: &'a Norm, valid: &'a [f32], means: &'a NormGrads, grad: &'a mut [f32]) = norm_mend_body
+    fn subtract_means<'a>(x: &'a [f32], norm: &'a Norm, valid: &'a [f32], means: &'a NormGrads, grad: &'a mut [f32]) = subtract_batch_means_body
 );
 #[inline(always)]
-fn norm_mend_body<V: Vector>(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
+fn subtract_batch_means_body<V: Vector>(x: &[f32], norm: &Norm, valid: &[f32], means: &NormGrads, grad: &mut [f32]) {
     let len = x.len() / norm.mean.len();
     for (row, (x, grad)) in x.chunks_exact(len).zip(grad.chunks_exact_mut(len)).enumerate() {
         let (scale, mean) = (V::splat(-norm.scale[row]), V::splat(norm.mean[row]));
@@ -160,13 +161,13 @@ fn norm_mend_body<V: Vector>(x: &[f32], norm: &Norm, valid: &[f32], means: &Norm
 
 /// Collects moments tile by tile without losing digits to a large mean.
 #[derive(Clone)]
-pub(crate) struct Collector {
+pub(crate) struct MomentsAccumulator {
     count: usize,
     mean: Vec<f64>,
     squares: Vec<f64>,
 }
 
-impl Collector {
+impl MomentsAccumulator {
     pub fn new(rows: usize) -> Self {
         Self { count: 0, mean: vec![0.0; rows], squares: vec![0.0; rows] }
     }

@@ -1,4 +1,4 @@
-//! Products of a gathered matrix with a packed one: the heart of linear maps and convolutions.
+//! Products of a gathered matrix with a packed one: the GEMM of linear layers and convolutions.
 //!
 //! Element (i, k) of the left matrix is `data[rows[i] + inner[k]]`. With tables of offsets the same loop multiplies a
 //! matrix, its transpose, the windows of an image (which are never copied out) and their adjoint.
@@ -7,11 +7,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::elementwise::{rows_per_task, written};
-use crate::fresh::{Fresh, slots_of};
+use crate::parallel::{Parallel, return_buffer, take_buffer};
 use crate::product::Matrix;
 use crate::simd::{Path, Vector, kernel, path};
 use crate::size;
-use crate::within::{Within, give_back, spare};
+use crate::uninit::{UninitWriter, as_uninit};
 
 /// Offsets into an array, and the largest of them.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ impl Panels {
         let (inner, width) = (rows.len(), panel_width());
         let len = size::product("packed matrix", &[columns.div_ceil(width), inner, width]);
         let panel = (inner * width).max(1);
-        let pack = |index: usize, data: &mut Fresh| {
+        let pack = |index: usize, data: &mut UninitWriter| {
             let (first, count) = (index * width, width.min(columns - index * width));
             for run in rows.chunk_by(|row, next| row + 1 == *next) {
                 data.push_transposed([count, run.len()], (&from[first * step + run[0]..], step), width);
@@ -100,47 +100,47 @@ impl Panels {
         Self { data, inner, columns, width }
     }
 
-    /// Packs some columns of rows a stride apart, after `max(0, scale * x + shift)` of every row if there are such lines,
-    /// into an array that served before: [`give_back`](Self::give_back) lets it serve again.
-    pub fn normed(
+    /// Packs some columns of rows a stride apart, after `max(0, scale * x + shift)` of every row if `affine` is given, into a
+    /// reused buffer, which [`return_buffer`](Self::return_buffer) returns.
+    pub fn packed_affine_relu(
         (from, stride): (&[f32], usize),
         inner: usize,
         columns: Range<usize>,
-        lines: Option<[&[f32]; 2]>,
-        within: &mut Within,
+        affine: Option<[&[f32]; 2]>,
+        parallel: &mut Parallel,
     ) -> Self {
         let (width, count) = (panel_width(), columns.len());
         let len = size::product("packed matrix", &[count.div_ceil(width), inner, width]);
-        let mut data = spare(len);
-        within.each(data[..len].chunks_exact_mut(inner * width).enumerate(), |(panel, data)| {
+        let mut data = take_buffer(len);
+        parallel.each(data[..len].chunks_exact_mut(inner * width).enumerate(), |(panel, data)| {
             let first = columns.start + panel * width;
-            pack_normed((from, stride), first..columns.end.min(first + width), lines, data);
+            pack_affine_relu((from, stride), first..columns.end.min(first + width), affine, data);
         });
         Self { data, inner, columns: count, width }
     }
 
-    /// Leaves the array to others.
-    pub fn give_back(self) {
-        give_back(self.data);
+    /// Returns the buffer for reuse.
+    pub fn return_buffer(self) {
+        return_buffer(self.data);
     }
 }
 
 kernel!(
-    fn pack_normed<'a>(from: (&'a [f32], usize), columns: Range<usize>, lines: Option<[&'a [f32]; 2]>, panel: &'a mut [f32]) = pack_normed_body
+    fn pack_affine_relu<'a>(from: (&'a [f32], usize), columns: Range<usize>, affine: Option<[&'a [f32]; 2]>, panel: &'a mut [f32]) = pack_affine_relu_body
 );
 
 #[inline(always)]
-fn pack_normed_body<V: Vector>(
+fn pack_affine_relu_body<V: Vector>(
     (from, stride): (&[f32], usize),
     columns: Range<usize>,
-    lines: Option<[&[f32]; 2]>,
+    affine: Option<[&[f32]; 2]>,
     panel: &mut [f32],
 ) {
     for (k, out) in panel.chunks_exact_mut(2 * V::LANES).enumerate() {
         let row = &from[k * stride + columns.start..k * stride + columns.end];
         for (half, out) in out.chunks_exact_mut(V::LANES).enumerate() {
             let x = if half * V::LANES < row.len() { V::get(row, half * V::LANES) } else { V::zero() };
-            let x = match lines {
+            let x = match affine {
                 Some([scale, shift]) => V::zero().max(x.fma(V::splat(scale[k]), V::splat(shift[k]))),
                 None => x,
             };
@@ -149,10 +149,10 @@ fn pack_normed_body<V: Vector>(
     }
 }
 
-/// Rows that go through the panels together, at most: so many stay in the cache, and weights come from memory once for them.
+/// Most rows of a block: so many stay in the cache, and weights are read from memory once for all of them.
 const TOGETHER: usize = 108;
 
-/// How many of `rows` go together: blocks of about the same size, a multiple of the rows that registers hold.
+/// Rows of a block: blocks of about the same size, a multiple of the rows that registers hold.
 pub(crate) fn rows_together(rows: usize) -> usize {
     blocks_of(rows, rows_in_registers())
 }
@@ -173,18 +173,18 @@ pub(crate) fn panel_width() -> usize {
     if path() == Path::Avx512 { 32 } else { 16 }
 }
 
-/// What an output starts from.
+/// What the sums of an output start from.
 #[derive(Clone, Copy)]
-pub(crate) enum Start<'a> {
+pub(crate) enum Init<'a> {
     Zero,
-    /// The same value for all rows of a column.
-    Columns(&'a [f32]),
-    /// The same value for all columns of a row.
-    Rows(&'a [f32]),
-    /// What the output holds, and the same value for all rows of a column; empty for none.
-    Out(&'a [f32]),
-    /// What the output holds, and the same value for all columns of a row.
-    OutRows(&'a [f32]),
+    /// A bias for each column.
+    ColumnBias(&'a [f32]),
+    /// A bias for each row.
+    RowBias(&'a [f32]),
+    /// The output's own values plus a bias for each column, which may be empty.
+    OutPlusColumnBias(&'a [f32]),
+    /// The output's own values plus a bias for each row.
+    OutPlusRowBias(&'a [f32]),
 }
 
 /// Some rows of the left matrix.
@@ -210,7 +210,7 @@ impl Gathered<'_> {
 }
 
 /// `out[i][j] = start + sum over k of data[rows[i] + inner[k]] * b[k][j]`, rows of `out` a stride apart.
-pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, (out, stride): (&mut [f32], usize)) {
+pub(crate) fn multiply(left: Gathered, b: &Panels, start: Init, (out, stride): (&mut [f32], usize)) {
     multiply_kernel(left, b, start, Output::Floats(out), stride);
 }
 
@@ -218,10 +218,10 @@ pub(crate) fn multiply(left: Gathered, b: &Panels, start: Start, (out, stride): 
 ///
 /// # Panics
 /// When the start is what the output holds.
-pub(crate) fn multiply_slots(
+pub(crate) fn multiply_uninit(
     left: Gathered,
     b: &Panels,
-    start: Start,
+    start: Init,
     (out, stride): (&mut [MaybeUninit<f32>], usize),
 ) {
     multiply_kernel(left, b, start, Output::New(out), stride);
@@ -235,23 +235,26 @@ enum Output<'a> {
 }
 
 kernel!(
-    fn multiply_kernel<'a>(left: Gathered<'a>, b: &'a Panels, start: Start<'a>, out: Output<'a>, stride: usize) = multiply_body
+    fn multiply_kernel<'a>(left: Gathered<'a>, b: &'a Panels, start: Init<'a>, out: Output<'a>, stride: usize) = multiply_body
 );
 
 /// The same for rows of `inner` that lie one after the other, into rows of as many columns as `b` has.
-pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Start, out: &mut [f32]) {
+pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Init, out: &mut [f32]) {
     let (rows, offsets) = (Offsets::strided(x.len() / inner, inner), Offsets::strided(inner, 1));
     let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets };
     multiply(left, b, start, (out, b.columns));
 }
 
 #[inline(always)]
-fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: Output, stride: usize) {
+fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Init, out: Output, stride: usize) {
     let out = match out {
         // SAFETY: a product writes floats only
-        Output::Floats(floats) => unsafe { slots_of(floats) },
+        Output::Floats(floats) => unsafe { as_uninit(floats) },
         Output::New(slots) => {
-            assert!(!matches!(start, Start::Out(_) | Start::OutRows(_)), "nothing is added to new memory");
+            assert!(
+                !matches!(start, Init::OutPlusColumnBias(_) | Init::OutPlusRowBias(_)),
+                "nothing is added to new memory"
+            );
             slots
         }
     };
@@ -271,7 +274,7 @@ fn multiply_body<V: Vector>(left: Gathered, b: &Panels, start: Start, out: Outpu
 unsafe fn panels<V: Vector, const R: usize>(
     left: Gathered,
     b: &Panels,
-    start: Start,
+    start: Init,
     (out, stride): (&mut [MaybeUninit<f32>], usize),
 ) {
     let rows = &left.rows.values[left.range.0..left.range.1];
@@ -289,7 +292,7 @@ unsafe fn panels<V: Vector, const R: usize>(
     // where nothing is summed, nothing is read, but rows still begin somewhere
     let end = left.data.len() + usize::from(inner.is_empty());
     assert!(last < end, "an offset of {last} into {} elements", left.data.len());
-    // a block of rows stays in the cache while it meets the panels
+    // a block of rows stays in the cache while it is multiplied by every panel
     let together = rows_together(rows.len());
     for block in (0..rows.len()).step_by(together) {
         let block = block..(block + together).min(rows.len());
@@ -297,7 +300,7 @@ unsafe fn panels<V: Vector, const R: usize>(
             let first = panel * width;
             let count = width.min(b.columns - first);
             let bias: &[f32] = match start {
-                Start::Columns(bias) | Start::Out(bias) if !bias.is_empty() => &bias[first..b.columns],
+                Init::ColumnBias(bias) | Init::OutPlusColumnBias(bias) if !bias.is_empty() => &bias[first..b.columns],
                 _ => &[],
             };
             for i in block.clone().step_by(R) {
@@ -310,10 +313,10 @@ unsafe fn panels<V: Vector, const R: usize>(
                     *start = unsafe { left.data.as_ptr().add(row) };
                 }
                 let mut down = [0.0; R];
-                if let Start::Rows(bias) | Start::OutRows(bias) = start {
+                if let Init::RowBias(bias) | Init::OutPlusRowBias(bias) = start {
                     down[..valid].copy_from_slice(&bias[left.range.0 + i..][..valid]);
                 }
-                let add = matches!(start, Start::Out(_) | Start::OutRows(_));
+                let add = matches!(start, Init::OutPlusColumnBias(_) | Init::OutPlusRowBias(_));
                 let out = (&mut out[i * stride + first..][..(valid - 1) * stride + count], stride);
                 // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`; what is added to
                 // holds floats by contract
@@ -436,17 +439,17 @@ mod tests {
                         f64::from(bias[at % n]) + (0..inner).map(term).sum::<f64>()
                     })
                     .collect();
-                let across: Vec<f32> = (0..inner * n).map(|at| b[at % inner * n + at / inner]).collect();
+                let b_t: Vec<f32> = (0..inner * n).map(|at| b[at % inner * n + at / inner]).collect();
                 let down = noise(m, 4);
                 let shifted = expected
                     .iter()
                     .enumerate()
                     .map(|(at, sum)| sum - f64::from(bias[at % n]) + f64::from(down[at / n]));
                 let shifted: Vec<f64> = shifted.collect();
-                for matrix in [Matrix::rows(&b, n), Matrix::transposed(&across, inner)] {
+                for matrix in [Matrix::rows(&b, n), Matrix::transposed(&b_t, inner)] {
                     // an output of ones, to which `Out` adds
                     let more: Vec<f64> = expected.iter().map(|sum| sum + 1.0).collect();
-                    let starts = [Start::Columns(&bias), Start::Rows(&down), Start::Out(&bias)];
+                    let starts = [Init::ColumnBias(&bias), Init::RowBias(&down), Init::OutPlusColumnBias(&bias)];
                     for (start, expected) in starts.into_iter().zip([&expected, &shifted, &more]) {
                         let out = with_path(path, || {
                             let (rows, inner) = (Offsets::strided(m, inner), Offsets::strided(inner, 1));
@@ -467,6 +470,6 @@ mod tests {
     fn an_offset_beyond_the_data_is_refused() {
         let (rows, inner) = (Offsets::strided(2, 3), Offsets::strided(3, 1));
         let left = Gathered { data: &[0.0; 5], rows: &rows, range: (0, 2), inner: &inner };
-        multiply(left, &Panels::new(Matrix::rows(&[0.0; 3], 1), 3, 1), Start::Zero, (&mut [0.0; 2], 1));
+        multiply(left, &Panels::new(Matrix::rows(&[0.0; 3], 1), 3, 1), Init::Zero, (&mut [0.0; 2], 1));
     }
 }

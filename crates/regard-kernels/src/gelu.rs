@@ -1,9 +1,9 @@
 //! The exact GELU, `x` times the normal distribution at `x`, alone and after adding a bias to rows.
 
 use crate::elementwise::{add_all, piece, rows_per_task, written, zeroed_with};
-use crate::fresh::Fresh;
 use crate::math::normal;
 use crate::simd::{Vector, kernel};
+use crate::uninit::UninitWriter;
 
 /// GELU of every element; absolute error below 1e-6.
 pub fn gelu(x: &[f32]) -> Vec<f32> {
@@ -37,7 +37,7 @@ pub fn bias_gelu_backward(x: &[f32], bias: &[f32], grad: &[f32]) -> [Vec<f32>; 2
         let mut partial = vec![0.0; width];
         let rows = piece(x, index, task).chunks_exact(width).zip(piece(grad, index, task).chunks_exact(width));
         for (out, (x, grad)) in out.chunks_exact_mut(width).zip(rows) {
-            backward(x, bias, grad, &mut Fresh::over(out));
+            backward(x, bias, grad, &mut UninitWriter::overwrite(out));
             partial.iter_mut().zip(&*out).for_each(|(sum, g)| *sum += g);
         }
         partial
@@ -62,9 +62,9 @@ fn biased<V: Vector>(x: &[f32], bias: &[f32], i: usize) -> V {
     if bias.is_empty() { V::get(x, i) } else { V::get(x, i).add(V::get(bias, i)) }
 }
 
-kernel!(pub(crate) fn forward<'a, 'b>(x: &'a [f32], bias: &'a [f32], out: &'a mut Fresh<'b>) = forward_body);
+kernel!(pub(crate) fn forward<'a, 'b>(x: &'a [f32], bias: &'a [f32], out: &'a mut UninitWriter<'b>) = forward_body);
 #[inline(always)]
-fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut Fresh) {
+fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut UninitWriter) {
     for i in (0..x.len()).step_by(V::LANES) {
         let value = biased::<V>(x, bias, i);
         out.push(value.mul(normal(value).1), x.len() - i);
@@ -83,9 +83,9 @@ fn in_place_body<V: Vector>(x: &mut [f32]) {
     }
 }
 
-kernel!(pub(crate) fn backward<'a, 'b>(x: &'a [f32], bias: &'a [f32], grad: &'a [f32], input_grad: &'a mut Fresh<'b>) = backward_body);
+kernel!(pub(crate) fn backward<'a, 'b>(x: &'a [f32], bias: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>) = backward_body);
 #[inline(always)]
-fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut Fresh) {
+fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut UninitWriter) {
     for i in (0..x.len()).step_by(V::LANES) {
         let value = biased::<V>(x, bias, i);
         let (density, distribution) = normal(value);

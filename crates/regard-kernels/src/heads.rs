@@ -1,20 +1,20 @@
 //! Tokens whose query, key and value lie side by side, and their heads.
 
-use crate::attention::{Attention, BLOCK, Row, weigh};
+use crate::attention::{Attention, BLOCK, RowMask, softmax_row};
 use crate::elementwise::{piece, written};
-use crate::product::{Matrix, Size, multiply, turn};
+use crate::product::{Matrix, Size, multiply, transpose_strided};
 use crate::size;
 
-/// How rows `[B, N, P, A, K]` are cut.
+/// The layout of rows `[B, N, P, A, K]`: P parts of A heads.
 #[derive(Clone, Copy)]
-struct Cut {
+struct HeadLayout {
     tokens: usize,
     parts: usize,
     heads: usize,
     width: usize,
 }
 
-impl Cut {
+impl HeadLayout {
     fn row(&self) -> usize {
         self.parts * self.heads * self.width
     }
@@ -67,8 +67,8 @@ impl Head {
     }
 
     /// Between scores and weights: every token sees every token.
-    pub fn row(&self) -> Row<'static> {
-        Row { seen: self.tokens, visible: &[], bias: &[], scale: 1.0 / (self.width() as f32).sqrt() }
+    pub fn row(&self) -> RowMask<'static> {
+        RowMask { seen: self.tokens, visible: &[], bias: &[], scale: 1.0 / (self.width() as f32).sqrt() }
     }
 
     /// Where queries, keys and values begin in a row.
@@ -76,24 +76,24 @@ impl Head {
         [0, 1, 2].map(|part| part * self.dim + self.index * self.width())
     }
 
-    /// The first queries, into rows of a stride; `told` hears the logarithm of each one's sum.
+    /// The first queries, into rows of a stride; `on_lse` is called with the log-sum-exp of each.
     pub fn attend(
         &self,
         qkv: &[f32],
         queries: usize,
-        [across, scores]: [&mut [f32]; 2],
+        [keys_t, scores]: [&mut [f32]; 2],
         (out, stride): (&mut [f32], usize),
-        mut told: impl FnMut(usize, f32),
+        mut on_lse: impl FnMut(usize, f32),
     ) {
         let (n, k, step) = (self.tokens, self.width(), 3 * self.dim);
         let [query, key, value] = self.starts().map(|start| &qkv[start..]);
-        turn([n, k], (key, step), (across, n));
+        transpose_strided([n, k], (key, step), (keys_t, n));
         for start in (0..queries).step_by(BLOCK) {
             let rows = BLOCK.min(queries - start);
             let (query, scores) = (Matrix::rows(&query[start * step..], step), &mut scores[..rows * n]);
-            multiply(Size { m: rows, inner: k, n }, query, (across, n), (scores, n), false);
+            multiply(Size { m: rows, inner: k, n }, query, (keys_t, n), (scores, n), false);
             for (row, scores) in scores.chunks_exact_mut(n).enumerate() {
-                told(start + row, weigh(scores, &self.row()));
+                on_lse(start + row, softmax_row(scores, &self.row()));
             }
             let (size, out) = (Size { m: rows, inner: n, n: k }, &mut out[start * stride..]);
             multiply(size, Matrix::rows(scores, n), (value, step), (out, stride), false);
@@ -103,36 +103,36 @@ impl Head {
 
 /// Self-attention on rows of query, key and value: `[B, N, 3*A*K] -> [B, N, A*K]`.
 impl Attention {
-    /// The output and the logarithm of each query's sum `[B, A, N]`.
+    /// The output and the log-sum-exp of each query `[B, A, N]`.
     #[must_use]
     pub fn forward_rows(&self, qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let (rows, single) = self.cuts(qkv);
+        let (rows, single) = self.layouts(qkv);
         let [query, key, value] = [0, 1, 2].map(|part| rows.split(qkv, part));
-        let (out, sums) = self.forward(&query, &key, &value, &[]);
-        (single.join(&[&out]), sums)
+        let (out, lse) = self.forward(&query, &key, &value, &[]);
+        (single.join(&[&out]), lse)
     }
 
     /// The gradient of the rows.
     #[must_use]
-    pub fn backward_rows(&self, qkv: &[f32], out: &[f32], sums: &[f32], grad: &[f32]) -> Vec<f32> {
-        let (rows, single) = self.cuts(qkv);
+    pub fn backward_rows(&self, qkv: &[f32], out: &[f32], lse: &[f32], grad: &[f32]) -> Vec<f32> {
+        let (rows, single) = self.layouts(qkv);
         assert!(
             out.len() == qkv.len() / 3 && grad.len() == out.len(),
             "attention: lengths of the output and its gradient"
         );
         let [query, key, value] = [0, 1, 2].map(|part| rows.split(qkv, part));
         let [out, grad] = [out, grad].map(|x| single.split(x, 0));
-        let [query, key, value, _] = self.backward([&query, &key, &value, &[]], &out, sums, &grad);
+        let [query, key, value, _] = self.backward([&query, &key, &value, &[]], &out, lse, &grad);
         rows.join(&[&query, &key, &value])
     }
 
-    fn cuts(&self, qkv: &[f32]) -> (Cut, Cut) {
+    fn layouts(&self, qkv: &[f32]) -> (HeadLayout, HeadLayout) {
         assert_eq!([self.queries, self.width], [self.keys, self.value_width], "attention: self-attention has one size");
         assert!(self.bias.is_none(), "attention: rows have no bias");
         let len = size::product("attention", &[self.batch, self.queries, 3, self.heads, self.width]);
         assert_eq!(qkv.len(), len, "attention: length of the rows");
-        let single = Cut { tokens: self.queries, parts: 1, heads: self.heads, width: self.width };
-        (Cut { parts: 3, ..single }, single)
+        let single = HeadLayout { tokens: self.queries, parts: 1, heads: self.heads, width: self.width };
+        (HeadLayout { parts: 3, ..single }, single)
     }
 }
 
@@ -158,25 +158,25 @@ mod tests {
 
     #[test]
     fn parts_and_heads_are_where_they_should_be() {
-        let cut = Cut { tokens: 2, parts: 3, heads: 2, width: 2 };
+        let layout = HeadLayout { tokens: 2, parts: 3, heads: 2, width: 2 };
         let x: Vec<f32> = (0..24u8).map(f32::from).collect();
         // token 0 is 0..12: query heads 0 1 | 2 3, key heads 4 5 | 6 7; token 1 begins at 12
-        assert_eq!(cut.split(&x, 1), [4.0, 5.0, 16.0, 17.0, 6.0, 7.0, 18.0, 19.0]);
-        let parts = [0, 1, 2].map(|part| cut.split(&x, part));
-        assert_eq!(cut.join(&parts.each_ref().map(Vec::as_slice)), x);
+        assert_eq!(layout.split(&x, 1), [4.0, 5.0, 16.0, 17.0, 6.0, 7.0, 18.0, 19.0]);
+        let parts = [0, 1, 2].map(|part| layout.split(&x, part));
+        assert_eq!(layout.join(&parts.each_ref().map(Vec::as_slice)), x);
     }
 
     #[test]
     fn rows_are_attended_as_their_parts_are() {
         let case = case();
         let (qkv, grad) = (noise(3 * 7 * 24, 1), noise(3 * 7 * 8, 2));
-        let (rows, single) = case.cuts(&qkv);
+        let (rows, single) = case.layouts(&qkv);
         let [query, key, value] = [0, 1, 2].map(|part| rows.split(&qkv, part));
         let (expected, _) = case.forward(&query, &key, &value, &[]);
-        let (out, sums) = case.forward_rows(&qkv);
+        let (out, lse) = case.forward_rows(&qkv);
         assert_eq!(single.split(&out, 0), expected);
-        let grads = case.backward([&query, &key, &value, &[]], &expected, &sums, &single.split(&grad, 0));
-        let all = case.backward_rows(&qkv, &out, &sums, &grad);
+        let grads = case.backward([&query, &key, &value, &[]], &expected, &lse, &single.split(&grad, 0));
+        let all = case.backward_rows(&qkv, &out, &lse, &grad);
         for (part, grad) in grads.iter().take(3).enumerate() {
             assert_eq!(rows.split(&all, part), *grad);
         }
@@ -186,9 +186,9 @@ mod tests {
     fn one_thread_and_two_give_the_same_bytes() {
         let (case, qkv) = (case(), noise(3 * 7 * 24, 1));
         assert_same_on_threads(|| {
-            let (out, sums) = case.forward_rows(&qkv);
-            let grad = case.backward_rows(&qkv, &out, &sums, &out);
-            vec![out, sums, grad]
+            let (out, lse) = case.forward_rows(&qkv);
+            let grad = case.backward_rows(&qkv, &out, &lse, &out);
+            vec![out, lse, grad]
         });
     }
 }

@@ -1,43 +1,43 @@
-//! Linear maps in eight bits: weights rounded once, with a scale for each output, inputs as they come, with a scale for
-//! each row, and sums of whole numbers between them.
+//! Int8 linear layers: weights are quantised once with a scale per output channel, inputs dynamically with a scale per
+//! row, and products are summed in 32-bit integers.
 //!
-//! Sums of whole numbers are exact, so instruction sets differ by the last rounding at most: VNNI adds four products of
-//! bytes at once. AVX2 adds two of them in sixteen bits, where 255 * 63 * 2 just fits: weights therefore have seven bits,
-//! inputs eight.
+//! Integer sums are exact, so instruction sets differ by the last rounding at most. VNNI adds four products of bytes at
+//! once. AVX2 adds two of them in sixteen bits, where 255 * 63 * 2 just fits: weights therefore have seven bits, inputs
+//! eight.
 
 use std::cell::Cell;
 
-use crate::gathered::{Start, blocks_of};
+use crate::gathered::{Init, blocks_of};
 use crate::simd::{ByteIsa, ByteKernel, ByteSums, Vector, kernel};
 use crate::size;
 
-/// The largest whole number of a weight.
+/// The largest quantised weight.
 const WEIGHT: f32 = 63.0;
 
-/// The largest whole number of an input.
+/// The largest quantised input.
 const INPUT: f32 = 127.0;
 
-/// Added to inputs, which instructions want without a sign.
+/// The zero point of inputs, which the instructions take as unsigned bytes.
 const ZERO: u8 = 128;
 
-/// Numbers of a lane, that are multiplied and added at once.
+/// Bytes of a lane, which are multiplied and added at once.
 const STEP: usize = 4;
 
-/// Rows that any form keeps in registers divide this.
+/// A multiple of the rows that any instruction set keeps in registers.
 const MOST_ROWS: usize = 12;
 
 /// Added to a float below 2^22, it leaves the nearest whole number in the low bits.
 const SHIFT: f32 = 12_582_912.0;
 
-/// Weights `[out, in]` as whole numbers, and what one of them is worth for each output.
+/// Weights `[out, in]` as integers with a scale for each output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rounded {
+pub struct QuantizedWeights {
     pub values: Vec<i8>,
     pub scales: Vec<f32>,
 }
 
-impl Rounded {
-    /// To the nearest multiple of a scale. What [`floats`](Self::floats) gives is rounded to itself again.
+impl QuantizedWeights {
+    /// Rounds to the nearest multiple of the scale. Quantising what [`dequantize`](Self::dequantize) returns changes nothing.
     ///
     /// # Panics
     /// When `inputs` does not divide the length.
@@ -55,16 +55,16 @@ impl Rounded {
         rounded
     }
 
-    /// The weights that these numbers stand for.
+    /// The weights as floats.
     #[must_use]
-    pub fn floats(&self) -> Vec<f32> {
+    pub fn dequantize(&self) -> Vec<f32> {
         let inputs = self.values.len() / self.scales.len().max(1);
         let rows = self.values.chunks_exact(inputs.max(1)).zip(&self.scales);
         rows.flat_map(|(row, scale)| row.iter().map(move |x| f32::from(*x) * scale)).collect()
     }
 }
 
-/// The next number above with sixteen bits of mantissa: seven bits more and it is still exact.
+/// The next number above with sixteen bits of mantissa: its product with seven bits is exact.
 fn short(x: f32) -> f32 {
     if x > f32::MIN_POSITIVE { f32::from_bits((x.to_bits() + 0xff) & !0xff) } else { 0.0 }
 }
@@ -73,45 +73,45 @@ fn short(x: f32) -> f32 {
 pub(crate) struct Panels {
     isa: ByteIsa,
     data: Vec<u8>,
-    /// What sums begin with, for each output.
-    begin: Vec<i32>,
+    /// What the sums of each output start from: it takes back the zero point of the inputs.
+    zero_points: Vec<i32>,
     scales: Vec<f32>,
     inner: usize,
     columns: usize,
 }
 
 impl Panels {
-    /// Packs for the path of the calling thread; outputs are scaled, if they are.
-    pub fn new(weights: &Rounded, scale: Option<&[f32]>) -> Self {
+    /// Packs for the path of the calling thread; `scale` scales the outputs.
+    pub fn new(weights: &QuantizedWeights, scale: Option<&[f32]>) -> Self {
         let (isa, columns) = (ByteIsa::current(), weights.scales.len());
         let inner = weights.values.len() / columns.max(1);
         let width = isa.width();
         let (panels, steps) = (columns.div_ceil(width), inner.div_ceil(STEP));
         let mut data = vec![0; size::product("integer", &[panels, steps, width, STEP])];
-        let mut begin = vec![0; panels * width];
+        let mut zero_points = vec![0; panels * width];
         for (column, weights) in weights.values.chunks_exact(inner.max(1)).enumerate() {
             let place = (column / width * steps * width + column % width) * STEP;
             for (k, weights) in weights.chunks(STEP).enumerate() {
                 let lane = &mut data[place + k * width * STEP..][..STEP];
                 lane.iter_mut().zip(weights).for_each(|(lane, weight)| *lane = weight.cast_unsigned());
             }
-            begin[column] = -i32::from(ZERO) * weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
+            zero_points[column] = -i32::from(ZERO) * weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
         }
         let mut scales = weights.scales.clone();
         if let Some(factors) = scale {
             scales.iter_mut().zip(factors).for_each(|(scale, factor)| *scale *= factor);
         }
-        Self { isa, data, begin, scales, inner, columns }
+        Self { isa, data, zero_points, scales, inner, columns }
     }
 }
 
 thread_local! {
-    /// What is left of the last rows.
+    /// Buffers of earlier calls, to be used again.
     static SCRATCH: Cell<(Vec<u8>, Vec<f32>)> = const { Cell::new((Vec::new(), Vec::new())) };
 }
 
 /// `out = start + x * weights`, for rows that lie one after the other, into rows of as many columns as there are.
-pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Start, out: &mut [f32]) {
+pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Init, out: &mut [f32]) {
     let (inner, rows) = (weights.inner, x.len() / weights.inner);
     assert_eq!((x.len(), out.len()), (rows * inner, rows * weights.columns), "integer: lengths of rows");
     let bytes = inner.next_multiple_of(STEP);
@@ -126,7 +126,7 @@ pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Start, out: &mut
 }
 
 kernel!(
-    /// Rows to bytes, and what one of them is worth.
+    /// Quantises rows to bytes, with a scale for each.
     fn round_rows<'a>(x: &'a [f32], inner: usize, values: &'a mut [u8], bytes: usize, scales: &'a mut [f32]) = round_rows_body
 );
 
@@ -140,7 +140,7 @@ fn round_rows_body<V: Vector>(x: &[f32], inner: usize, values: &mut [u8], bytes:
             sane = x.fma(V::zero(), sane);
         }
         let largest = largest.max_lane();
-        // a row with an infinity or none is worth no number
+        // inf or NaN makes the scale NaN
         *scale = largest / INPUT + sane.sum();
         let inverse = if largest > f32::MIN_POSITIVE { INPUT / largest } else { 0.0 };
         for (value, x) in values.iter_mut().zip(x) {
@@ -149,7 +149,7 @@ fn round_rows_body<V: Vector>(x: &[f32], inner: usize, values: &mut [u8], bytes:
     }
 }
 
-/// Rows of whole numbers.
+/// Quantised rows.
 struct Left<'a> {
     values: &'a [u8],
     /// Bytes of a row.
@@ -161,7 +161,7 @@ struct Left<'a> {
 struct Product<'a> {
     left: &'a Left<'a>,
     weights: &'a Panels,
-    start: Start<'a>,
+    start: Init<'a>,
     out: &'a mut [f32],
 }
 
@@ -174,12 +174,12 @@ impl ByteKernel for Product<'_> {
 }
 
 #[inline(always)]
-fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Panels, start: Start, out: &mut [f32]) {
+fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Panels, start: Init, out: &mut [f32]) {
     let lanes = S::Floats::LANES;
     let (rows, width, steps) = (left.scales.len(), 2 * lanes, left.bytes / STEP);
     assert!(
         size::holds(left.values.len(), [rows.next_multiple_of(R), left.bytes, 1]),
-        "integer: rows of whole numbers"
+        "integer: length of the quantised rows"
     );
     let packed = size::product("integer", &[b.columns.div_ceil(width), steps, width, STEP]);
     assert_eq!(b.data.len(), packed, "integer: packed for another path");
@@ -189,14 +189,14 @@ fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Panels, start: Start, ou
         for panel in 0..b.columns.div_ceil(width) {
             let first = panel * width;
             let count = width.min(b.columns - first);
-            let begin = [0, 1].map(|half| S::get(&b.begin[first + half * lanes..]));
+            let begin = [0, 1].map(|half| S::get(&b.zero_points[first + half * lanes..]));
             let pair = |x: &[f32]| {
                 let x = &x[first..b.columns];
                 [S::Floats::get(x, 0), if count > lanes { S::Floats::get(x, lanes) } else { S::Floats::zero() }]
             };
             let scales = pair(&b.scales);
             let bias = match start {
-                Start::Columns(bias) | Start::Out(bias) if !bias.is_empty() => pair(bias),
+                Init::ColumnBias(bias) | Init::OutPlusColumnBias(bias) if !bias.is_empty() => pair(bias),
                 _ => [S::Floats::zero(); 2],
             };
             for i in (block..(block + together).min(rows)).step_by(R) {
@@ -220,7 +220,7 @@ fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Panels, start: Start, ou
                     for half in 0..count.div_ceil(lanes) {
                         let at = half * lanes;
                         let mut value = sums[half].floats().mul(scale).fma(scales[half], bias[half]);
-                        if matches!(start, Start::Out(_)) {
+                        if matches!(start, Init::OutPlusColumnBias(_)) {
                             value = value.add(S::Floats::get(out, at));
                         }
                         value.put(out, at);
@@ -237,14 +237,14 @@ mod tests {
     use crate::naive::{assert_close, noise};
     use crate::simd::{Path, with_path};
 
-    /// By the definition: whole numbers of a row, and what one is worth.
+    /// By the definition: the quantised row and its scale.
     fn rounded(row: &[f32]) -> (Vec<f64>, f64) {
         let largest = row.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         let inverse = f64::from(INPUT / largest);
         (row.iter().map(|x| (f64::from(*x) * inverse).round_ties_even()).collect(), f64::from(largest / INPUT))
     }
 
-    fn product(x: &[f32], weights: &Rounded, start: Start, begin: f32) -> Vec<f32> {
+    fn product(x: &[f32], weights: &QuantizedWeights, start: Init, begin: f32) -> Vec<f32> {
         let panels = Panels::new(weights, None);
         let mut out = vec![begin; x.len() / panels.inner * panels.columns];
         multiply_rows(x, &panels, start, &mut out);
@@ -255,8 +255,8 @@ mod tests {
     fn every_size_path_and_start_is_the_product_of_the_rounded_numbers() {
         for (rows, inner, columns) in [(1, 1, 1), (7, 5, 3), (12, 64, 32), (13, 9, 100), (50, 17, 65), (3, 300, 16)] {
             let (x, bias) = (noise(rows * inner, 1), noise(columns, 3));
-            let weights = Rounded::new(&noise(columns * inner, 2), inner);
-            let floats = weights.floats();
+            let weights = QuantizedWeights::new(&noise(columns * inner, 2), inner);
+            let floats = weights.dequantize();
             let expected: Vec<f64> = x
                 .chunks_exact(inner)
                 .flat_map(|row| {
@@ -272,9 +272,11 @@ mod tests {
             let biased: Vec<f64> = expected.iter().enumerate().map(|(at, sum)| sum + begin(at)).collect();
             let added: Vec<f64> = biased.iter().map(|sum| sum + 2.0).collect();
             for &path in Path::available() {
-                for (start, expected) in
-                    [(Start::Zero, &expected), (Start::Columns(&bias), &biased), (Start::Out(&bias), &added)]
-                {
+                for (start, expected) in [
+                    (Init::Zero, &expected),
+                    (Init::ColumnBias(&bias), &biased),
+                    (Init::OutPlusColumnBias(&bias), &added),
+                ] {
                     let out = with_path(path, || product(&x, &weights, start, 2.0));
                     assert_close(&out, expected, 2e-6);
                 }
@@ -286,22 +288,22 @@ mod tests {
     fn the_largest_numbers_do_not_overflow() {
         // every product is the largest there is, 255 * 63 in bytes
         let (inner, x) = (4096, vec![1.0; 4096]);
-        let weights = Rounded::new(&vec![-63.0 / 128.0; inner], inner);
+        let weights = QuantizedWeights::new(&vec![-63.0 / 128.0; inner], inner);
         for &path in Path::available() {
-            let out = with_path(path, || product(&x, &weights, Start::Zero, 0.0));
+            let out = with_path(path, || product(&x, &weights, Init::Zero, 0.0));
             assert_close(&out, &[-2016.0], 1e-3);
         }
     }
 
     #[test]
     fn a_row_without_a_scale_is_zero_and_one_without_numbers_answers_none() {
-        let weights = Rounded::new(&noise(5 * 8, 2), 8);
+        let weights = QuantizedWeights::new(&noise(5 * 8, 2), 8);
         for &path in Path::available() {
             let mut x = noise(4 * 8, 1);
             x[..8].fill(0.0);
             x[8 + 3] = f32::NAN;
             x[16 + 7] = f32::INFINITY;
-            let out = with_path(path, || product(&x, &weights, Start::Zero, 0.0));
+            let out = with_path(path, || product(&x, &weights, Init::Zero, 0.0));
             assert_eq!(out[..5], [0.0; 5]);
             assert!(out[5..15].iter().all(|x| x.is_nan()), "{out:?}");
             assert!(out[15..].iter().all(|x| x.is_finite()), "{out:?}");
@@ -311,12 +313,12 @@ mod tests {
     #[test]
     fn weights_are_within_half_a_scale_and_rounded_once() {
         let weight = noise(6 * 50, 4);
-        let once = Rounded::new(&weight, 50);
-        let floats = once.floats();
+        let once = QuantizedWeights::new(&weight, 50);
+        let floats = once.dequantize();
         for (at, (rounded, weight)) in floats.iter().zip(&weight).enumerate() {
             assert!((rounded - weight).abs() <= once.scales[at / 50] * 0.500_1, "{at}");
         }
-        let twice = Rounded::new(&floats, 50);
-        assert_eq!(twice.floats(), floats);
+        let twice = QuantizedWeights::new(&floats, 50);
+        assert_eq!(twice.dequantize(), floats);
     }
 }

@@ -20,7 +20,6 @@ pub mod cross_entropy;
 pub mod dropout;
 mod elementwise;
 pub mod encoder;
-mod fresh;
 pub mod gamma;
 mod gathered;
 pub mod gelu;
@@ -34,6 +33,7 @@ pub mod memory;
 pub mod nl_means;
 pub mod optimise;
 pub mod pairwise;
+mod parallel;
 pub mod patchwise;
 mod pointwise;
 pub mod pool;
@@ -46,8 +46,8 @@ pub mod softmax;
 mod team;
 mod tile;
 pub mod transformer;
+mod uninit;
 pub mod window;
-mod within;
 
 #[cfg(any(test, feature = "naive"))]
 pub mod naive;

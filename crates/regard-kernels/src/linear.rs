@@ -1,9 +1,9 @@
-//! A linear map of rows, `y = x W^T + b` with the weight `[out, in]`, and its gradients.
+//! A linear layer, `y = x W^T + b` with the weight `[out, in]`, and its gradients.
 
 use rayon::prelude::*;
 
 use crate::elementwise::{add_all, piece, rows_per_task, share, written};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, multiply_slots, panel_width};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows, multiply_uninit, panel_width};
 use crate::product::{Matrix, transpose};
 use crate::size;
 
@@ -25,7 +25,7 @@ pub struct Linear {
 
 /// Which gradients are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct NeedsGrad {
     pub input: bool,
     /// Those of weight and bias.
     pub parameters: bool,
@@ -40,18 +40,18 @@ impl Linear {
         if (1..=FEW).contains(&(x.len() / self.inputs)) {
             return self.few(x, weight, bias);
         }
-        let start = if bias.is_empty() { Start::Zero } else { Start::Columns(bias) };
+        let start = if bias.is_empty() { Init::Zero } else { Init::ColumnBias(bias) };
         let weight = Panels::new(Matrix::transposed(weight, self.inputs), self.inputs, self.outputs);
         product(x, self.inputs, &weight, start, self.outputs)
     }
 
-    /// The same bits for a few rows: the weight is turned round a panel at a time, which never leaves the nearest cache,
-    /// since nobody comes back to it.
+    /// The same bits for a few rows: the weight is transposed a panel at a time, which stays in the nearest cache: each
+    /// panel is used once.
     fn few(&self, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
         let (rows, inputs) = (x.len() / self.inputs, self.inputs);
         let width = panel_width();
         let panels = self.outputs.div_ceil(width);
-        // waking a thread takes as long as a small weight
+        // waking a thread takes as long as computing a small weight
         let together = if weight.len() < ALONE { panels } else { share(panels, rows_per_task(width * inputs)) };
         let per_task = together * width;
         // columns of a task lie together first: an output's rows cannot be shared out by columns
@@ -61,7 +61,7 @@ impl Linear {
                 let first = task * per_task + panel * width;
                 let last = self.outputs.min(first + width);
                 let weight = Matrix::transposed(&weight[first * inputs..last * inputs], inputs);
-                let start = if bias.is_empty() { Start::Zero } else { Start::Columns(&bias[first..last]) };
+                let start = if bias.is_empty() { Init::Zero } else { Init::ColumnBias(&bias[first..last]) };
                 let weight = Panels::new(weight, inputs, last - first);
                 multiply_rows(x, inputs, &weight, start, &mut out[..rows * (last - first)]);
             }
@@ -78,12 +78,12 @@ impl Linear {
 
     /// Gradients of input, weight and bias; empty when not wanted.
     #[must_use]
-    pub fn backward(&self, x: &[f32], weight: &[f32], grad: &[f32], wanted: Wanted) -> [Vec<f32>; 3] {
+    pub fn backward(&self, x: &[f32], weight: &[f32], grad: &[f32], wanted: NeedsGrad) -> [Vec<f32>; 3] {
         self.check(x, weight);
         assert_eq!(grad.len(), x.len() / self.inputs * self.outputs, "linear: length of the gradient");
         let input = if wanted.input {
             let weight = Panels::new(Matrix::rows(weight, self.inputs), self.outputs, self.inputs);
-            product(grad, self.outputs, &weight, Start::Zero, self.inputs)
+            product(grad, self.outputs, &weight, Init::Zero, self.inputs)
         } else {
             Vec::new()
         };
@@ -93,7 +93,7 @@ impl Linear {
 
     fn parameters(&self, x: &[f32], grad: &[f32]) -> [Vec<f32>; 2] {
         let (inputs, outputs) = (self.inputs, self.outputs);
-        // a gradient is turned round, so that rows are summed along and not across
+        // the gradient is transposed, so that sums run along its rows
         let count = share(x.len() / inputs, DEPTH).next_multiple_of(8);
         let columns = Offsets::strided(outputs, count);
         let depth = Offsets::strided(count, 1);
@@ -108,11 +108,11 @@ impl Linear {
                     last = Offsets::strided(rows, 1);
                     &last
                 };
-                let across = transpose(grad, outputs, count);
-                let left = Gathered { data: &across, rows: &columns, range: (0, outputs), inner };
+                let grad_t = transpose(grad, outputs, count);
+                let left = Gathered { data: &grad_t, rows: &columns, range: (0, outputs), inner };
                 let mut weight = vec![0.0; outputs * inputs];
                 let x = Panels::new(Matrix::rows(x, inputs), rows, inputs);
-                multiply(left, &x, Start::Zero, (&mut weight, inputs));
+                multiply(left, &x, Init::Zero, (&mut weight, inputs));
                 let mut bias = vec![0.0; outputs];
                 for grad in grad.chunks_exact(outputs) {
                     bias.iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad);
@@ -135,14 +135,14 @@ impl Linear {
 }
 
 /// `[rows, inner] x [inner, n] -> [rows, n]`
-fn product(x: &[f32], inner: usize, b: &Panels, start: Start, n: usize) -> Vec<f32> {
+fn product(x: &[f32], inner: usize, b: &Panels, start: Init, n: usize) -> Vec<f32> {
     let offsets = Offsets::strided(inner, 1);
     written(x.len() / inner * n, TASK * n, |index, out| {
         let x = piece(x, index, TASK * inner);
         let rows = Offsets::strided(x.len() / inner, inner);
         let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets };
         // SAFETY: a product writes every element of its rows, and these are as long as `b` has columns
-        unsafe { out.fill_rest(|out| multiply_slots(left, b, start, (out, n))) };
+        unsafe { out.fill_rest(|out| multiply_uninit(left, b, start, (out, n))) };
     })
 }
 
@@ -152,7 +152,7 @@ mod tests {
     use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise, wide};
     use crate::simd::{Path, with_path};
 
-    const ALL: Wanted = Wanted { input: true, parameters: true };
+    const ALL: NeedsGrad = NeedsGrad { input: true, parameters: true };
 
     #[test]
     fn every_path_equals_the_definition_and_its_differences() {
@@ -207,8 +207,8 @@ mod tests {
         let (x, weight, grad) = (noise(4 * 3, 1), noise(5 * 3, 2), noise(4 * 5, 3));
         let case = Linear { inputs: 3, outputs: 5 };
         let lengths = |wanted| case.backward(&x, &weight, &grad, wanted).map(|grad| grad.len());
-        assert_eq!(lengths(Wanted { input: true, parameters: false }), [12, 0, 0]);
-        assert_eq!(lengths(Wanted { input: false, parameters: true }), [0, 15, 5]);
+        assert_eq!(lengths(NeedsGrad { input: true, parameters: false }), [12, 0, 0]);
+        assert_eq!(lengths(NeedsGrad { input: false, parameters: true }), [0, 15, 5]);
     }
 
     #[test]

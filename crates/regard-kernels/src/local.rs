@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::elementwise::{add_all, zeroed};
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::size;
-use crate::tile::{self, Groups, Place, TILE};
+use crate::tile::{self, Groups, TILE, WindowOrigin};
 use crate::window::{Border, Window, interleave, separate};
 
 /// `query, key [B, A*K, H, W]`, `value [B, A*V, H, W]`, heads outermost in the channels; scores are plain products.
@@ -64,8 +64,8 @@ impl Local {
             let mut scratch = Scratch::new(self);
             for row in rows.clone() {
                 for (column, count) in window.tiles() {
-                    image.weigh((row, column, count), &mut scratch);
-                    let place = Place::new(window, window.height, row, column);
+                    image.attention_weights((row, column, count), &mut scratch);
+                    let place = WindowOrigin::new(window, window.height, row, column);
                     let values = self.value_groups();
                     tile::gather(&scratch.weights, &image.value, place, values, window.span(), &mut scratch.out);
                     tile::write(&scratch.out, count, &mut band, part, (row - rows.start) * window.width + column);
@@ -129,25 +129,25 @@ impl Local {
             let mut padded = channels.map(|channels| vec![0.0; channels * window.plane(rows.len())]);
             let mut embeddings = [vec![0.0; inputs[3].len()], vec![0.0; inputs[4].len()]];
             let mut scratch = Scratch::new(self);
-            let mut slopes = vec![0.0; scratch.weights.len()];
+            let mut score_grads = vec![0.0; scratch.weights.len()];
             let mut out_grad = vec![0.0; channels[1] * TILE];
             let mut query_grad = vec![0.0; channels[0] * TILE];
             for row in rows.clone() {
                 for (column, count) in window.tiles() {
                     let (place, local) = (
-                        Place::new(window, window.height, row, column),
-                        Place::new(window, rows.len(), row - rows.start, column),
+                        WindowOrigin::new(window, window.height, row, column),
+                        WindowOrigin::new(window, rows.len(), row - rows.start, column),
                     );
                     let (keys, values, span) = (self.key_groups(), self.value_groups(), window.span());
-                    image.weigh((row, column, count), &mut scratch);
+                    image.attention_weights((row, column, count), &mut scratch);
                     tile::read(grad, window, (row, column, count), &mut out_grad);
-                    tile::dots(&out_grad, &image.value, place, values, span, &mut slopes);
-                    tile::softmax_backward(&scratch.weights, &mut slopes, window.offsets());
+                    tile::dots(&out_grad, &image.value, place, values, span, &mut score_grads);
+                    tile::softmax_backward(&scratch.weights, &mut score_grads, window.offsets());
                     tile::scatter(&scratch.weights, &out_grad, &mut padded[1], local, values, span);
-                    tile::scatter(&slopes, &scratch.query, &mut padded[0], local, keys, span);
-                    tile::gather(&slopes, &image.key, place, keys, span, &mut query_grad);
+                    tile::scatter(&score_grads, &scratch.query, &mut padded[0], local, keys, span);
+                    tile::gather(&score_grads, &image.key, place, keys, span, &mut query_grad);
                     if self.relative {
-                        self.relative_backward(inputs, &mut scratch, &slopes, &mut query_grad, &mut embeddings);
+                        self.relative_backward(inputs, &mut scratch, &score_grads, &mut query_grad, &mut embeddings);
                     }
                     tile::write(&query_grad, count, &mut query, part, (row - rows.start) * window.width + column);
                 }
@@ -192,14 +192,14 @@ impl Local {
     }
 
     /// Slopes of a head summed over the columns, then over the rows, of the window.
-    fn sum_slopes(&self, slopes: &[f32], sums: &mut [f32]) {
+    fn sum_score_grads(&self, score_grads: &[f32], sums: &mut [f32]) {
         let size = self.window.size;
         sums.fill(0.0);
         let (by_row, by_column) = sums.split_at_mut(size * TILE);
-        for (offset, slopes) in slopes.chunks_exact(TILE).enumerate() {
+        for (offset, score_grads) in score_grads.chunks_exact(TILE).enumerate() {
             for lane in 0..TILE {
-                by_row[offset / size * TILE + lane] += slopes[lane];
-                by_column[offset % size * TILE + lane] += slopes[lane];
+                by_row[offset / size * TILE + lane] += score_grads[lane];
+                by_column[offset % size * TILE + lane] += score_grads[lane];
             }
         }
     }
@@ -209,13 +209,13 @@ impl Local {
         &self,
         inputs: Inputs,
         scratch: &mut Scratch,
-        slopes: &[f32],
+        score_grads: &[f32],
         query_grad: &mut [f32],
         grads: &mut [Vec<f32>; 2],
     ) {
         let (size, half) = (self.window.size, self.width / 2);
-        for (head, slopes) in slopes.chunks_exact(self.window.offsets() * TILE).enumerate() {
-            self.sum_slopes(slopes, &mut scratch.sums);
+        for (head, score_grads) in score_grads.chunks_exact(self.window.offsets() * TILE).enumerate() {
+            self.sum_score_grads(score_grads, &mut scratch.sums);
             for (which, sums) in scratch.sums.chunks_exact(size * TILE).enumerate() {
                 let (channel, part) = ((head * self.width + which * half) * TILE, head * half * size);
                 let grad = &mut grads[which][part..][..half * size];
@@ -276,9 +276,9 @@ impl<'a> Image<'a> {
     }
 
     /// Leaves the weights of a tile in the scratch.
-    fn weigh(&self, (row, column, count): (usize, usize, usize), scratch: &mut Scratch) {
+    fn attention_weights(&self, (row, column, count): (usize, usize, usize), scratch: &mut Scratch) {
         let (local, window) = (self.local, &self.local.window);
-        let place = Place::new(window, window.height, row, column);
+        let place = WindowOrigin::new(window, window.height, row, column);
         tile::read(self.query, window, (row, column, count), &mut scratch.query);
         tile::dots(&scratch.query, &self.key, place, local.key_groups(), window.span(), &mut scratch.weights);
         if local.relative {

@@ -1,10 +1,10 @@
-//! What becomes of freed memory.
+//! Settings of the memory allocator.
 
-/// Keeps freed memory for the next step, instead of giving it back and having every page cleared again.
+/// Keeps freed memory in the process instead of returning it to the system, which would have to clear every page again.
 ///
-/// Training frees and makes the same arrays over and over; giving them back costs up to a third of a step. For
-/// programs to call once at their start; does nothing where the allocator is not glibc's.
-pub fn keep() {
+/// Training frees and allocates the same arrays over and over; returning them costs up to a third of a step. A program
+/// calls this once, at its start. It does nothing where the allocator is not glibc's.
+pub fn keep_freed() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         const TRIM_THRESHOLD: i32 = -1;
@@ -17,11 +17,11 @@ pub fn keep() {
     }
 }
 
-/// Takes memory in pages of two megabytes from now on, the first gigabyte of it.
+/// Uses transparent huge pages of two megabytes for the first gigabyte of memory from now on.
 ///
-/// For programs that run for long, to call after [`keep`] and before they start threads: steps gain up to a tenth. One
+/// For programs that run for long, to call after [`keep_freed`] and before they start threads: steps gain up to a tenth. One
 /// that touches its memory once may lose, where the system has to look for such pages or has lent them to somebody.
-pub fn in_large_pages() {
+pub fn use_huge_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         // one heap for all threads, whose end is where large arrays come from
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn memory_is_there_before_and_after() {
         let before = vec![1.0f32; 1 << 20];
-        super::keep();
-        super::in_large_pages();
+        super::keep_freed();
+        super::use_huge_pages();
         let after = vec![2.0f32; 1 << 24];
         assert_eq!((before[(1 << 20) - 1], after[(1 << 24) - 1]), (1.0, 2.0));
     }

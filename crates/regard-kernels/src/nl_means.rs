@@ -123,7 +123,7 @@ impl Job<'_> {
                 }
                 for row in first..last {
                     let weight = &mut scratch.weight[..width];
-                    self.weigh_row(&filtered[(row - first) * columns..], columns, &mut scratch.distance, weight);
+                    self.row_weights(&filtered[(row - first) * columns..], columns, &mut scratch.distance, weight);
                     let at = (row - from) * columns + left_edge;
                     for (total, weight) in totals[at..at + width].iter_mut().zip(weight.iter()) {
                         *total += weight;
@@ -183,7 +183,7 @@ impl Job<'_> {
     }
 
     /// Weights of one row of candidates from the filtered rows of their patches.
-    fn weigh_row(&self, filtered: &[f32], stride: usize, distance: &mut [f32], weight: &mut [f32]) {
+    fn row_weights(&self, filtered: &[f32], stride: usize, distance: &mut [f32], weight: &mut [f32]) {
         let inverse = 1.0 / (self.options.h * self.options.h);
         let expected = 2.0 * self.options.sigma * self.options.sigma;
         let distance = &mut distance[..weight.len()];

@@ -11,12 +11,12 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 use crate::elementwise::zeroed;
-use crate::gamma::{Collector, Moments, Norm, valid};
+use crate::gamma::{Moments, MomentsAccumulator, Norm, valid};
+use crate::parallel::with_scratch;
 use crate::product::{Matrix, Size, multiply};
 use crate::size;
-use crate::tile::{self, Groups, Place, Span, TILE};
+use crate::tile::{self, Groups, Span, TILE, WindowOrigin};
 use crate::window::{Border, Window, interleave, separate};
-use crate::within::with_scratch;
 
 /// How a pair of feature vectors becomes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,13 +134,13 @@ impl Pairwise {
         let parts = self.split_gamma(inputs[4]);
         let norm = first.map(|moments| Norm::new(parts[0], parts[1], moments, self.epsilon));
         let rows = if norm.is_some() { self.hidden } else { self.delta() };
-        let images: Vec<Collector> = (0..self.batch)
+        let images: Vec<MomentsAccumulator> = (0..self.batch)
             .into_par_iter()
             .map(|index| {
                 let image = Image::new(self, index, inputs);
                 let bands = self.window.bands(|band| {
                     Scratch::with(self, |scratch| {
-                        let mut collector = Collector::new(rows);
+                        let mut collector = MomentsAccumulator::new(rows);
                         for row in band {
                             for (column, count) in self.window.tiles() {
                                 let at = (row, column, count);
@@ -150,7 +150,7 @@ impl Pairwise {
                                     let x = match &norm {
                                         None => &scratch.delta[part.of(self.delta())],
                                         Some(norm) => {
-                                            self.hide(norm, parts[2], part, scratch);
+                                            self.hidden_layer(norm, parts[2], part, scratch);
                                             &scratch.hidden[part.of(self.hidden)]
                                         }
                                     };
@@ -201,8 +201,8 @@ impl Pairwise {
                 Scratch::with(self, |scratch| {
                     for row in rows.clone() {
                         for (column, count) in window.tiles() {
-                            image.weigh(&gamma, (row, column, count), scratch);
-                            let place = Place::new(window, window.height, row, column);
+                            image.attention_weights(&gamma, (row, column, count), scratch);
+                            let place = WindowOrigin::new(window, window.height, row, column);
                             let (groups, span) = (self.groups(), window.span());
                             tile::gather(scratch.weights, &image.beta, place, groups, span, scratch.out);
                             let start = (row - rows.start) * window.width + column;
@@ -217,7 +217,7 @@ impl Pairwise {
     }
 
     /// From a part's relations to its hidden layer before the second norm.
-    fn hide(&self, norm1: &Norm, linear1: &[f32], part: Part, scratch: &mut Scratch) {
+    fn hidden_layer(&self, norm1: &Norm, linear1: &[f32], part: Part, scratch: &mut Scratch) {
         let d = self.delta();
         let relu = &mut scratch.relu1[part.of(d)];
         norm1.relu(&scratch.delta[part.of(d)], relu);
@@ -290,8 +290,8 @@ impl Interleaved {
     }
 }
 
-fn merge<'a>(rows: usize, parts: impl IntoIterator<Item = &'a Collector>) -> Collector {
-    let mut whole = Collector::new(rows);
+fn merge<'a>(rows: usize, parts: impl IntoIterator<Item = &'a MomentsAccumulator>) -> MomentsAccumulator {
+    let mut whole = MomentsAccumulator::new(rows);
     parts.into_iter().for_each(|part| whole.add(part));
     whole
 }
@@ -322,7 +322,7 @@ struct Scratch<'a> {
     hidden: &'a mut [f32],
     relu2: &'a mut [f32],
     weights: &'a mut [f32],
-    slopes: &'a mut [f32],
+    score_grads: &'a mut [f32],
     hidden_grad: &'a mut [f32],
     delta_grad: &'a mut [f32],
     out: &'a mut [f32],
@@ -351,12 +351,25 @@ impl Scratch<'_> {
             case.features * TILE,
         ];
         with_scratch(lengths.iter().sum(), |mut memory| {
-            let [phi, centre, delta, relu1, hidden, relu2, weights, slopes, hidden_grad, delta_grad, out, tile, seen] =
-                lengths.map(|len| {
-                    let (part, rest) = std::mem::take(&mut memory).split_at_mut(len);
-                    memory = rest;
-                    part
-                });
+            let [
+                phi,
+                centre,
+                delta,
+                relu1,
+                hidden,
+                relu2,
+                weights,
+                score_grads,
+                hidden_grad,
+                delta_grad,
+                out,
+                tile,
+                seen,
+            ] = lengths.map(|len| {
+                let (part, rest) = std::mem::take(&mut memory).split_at_mut(len);
+                memory = rest;
+                part
+            });
             run(&mut Scratch {
                 phi,
                 centre,
@@ -365,7 +378,7 @@ impl Scratch<'_> {
                 hidden,
                 relu2,
                 weights,
-                slopes,
+                score_grads,
                 hidden_grad,
                 delta_grad,
                 out,
@@ -418,7 +431,7 @@ impl<'a> Image<'a> {
     fn relate(&self, at: At, part: Part, scratch: &mut Scratch) {
         let (case, span) = (self.case, part.span());
         let features = case.features;
-        let place = Place::new(&case.window, case.window.height, at.0, at.1).shifted(part.row, 0);
+        let place = WindowOrigin::new(&case.window, case.window.height, at.0, at.1).shifted(part.row, 0);
         let delta = &mut scratch.delta[part.of(case.delta())];
         let (relation, position) = delta.split_at_mut((case.delta() - case.places()) * part.pairs());
         let pairing = match case.relation {
@@ -447,7 +460,7 @@ impl<'a> Image<'a> {
     }
 
     /// Leaves the weights of a tile in the scratch.
-    fn weigh(&self, gamma: &Gamma, at: At, scratch: &mut Scratch) {
+    fn attention_weights(&self, gamma: &Gamma, at: At, scratch: &mut Scratch) {
         let (case, pairs) = (self.case, self.case.pairs());
         for (row, bias) in scratch.weights.chunks_exact_mut(pairs).zip(gamma.bias) {
             row.fill(*bias);
@@ -455,7 +468,7 @@ impl<'a> Image<'a> {
         self.read(at, scratch);
         for part in case.parts() {
             self.relate(at, part, scratch);
-            case.hide(&gamma.norm1, gamma.linear1, part, scratch);
+            case.hidden_layer(&gamma.norm1, gamma.linear1, part, scratch);
             let relu = &mut scratch.relu2[part.of(case.hidden)];
             gamma.norm2.relu(&scratch.hidden[part.of(case.hidden)], relu);
             let size = Size { m: case.weights, inner: case.hidden, n: part.pairs() };

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use crate::elementwise::{add_all, piece, rows_per_task, share, written};
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_slots};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_uninit};
+use crate::parallel::Parallel;
 use crate::product::{Matrix, transpose};
 use crate::simd::{Vector, kernel};
-use crate::within::Within;
 
 /// Pixels that fill vectors well.
 const ROW: usize = 128;
@@ -36,7 +36,7 @@ impl Pointwise {
         let group = self.images((JOINED / inputs).max(ROW), x.len() / (inputs * pixels));
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
         let left = Gathered { data: matrix, rows: &rows, range: (0, outputs), inner: &inner };
-        let start = if bias.is_empty() { Start::Zero } else { Start::Rows(bias) };
+        let start = if bias.is_empty() { Init::Zero } else { Init::RowBias(bias) };
         written(x.len() / inputs * outputs, group * outputs * pixels, |index, out| {
             let x = piece(x, index, group * inputs * pixels);
             let columns = x.len() / inputs;
@@ -46,9 +46,10 @@ impl Pointwise {
                 let write = |out: &mut [MaybeUninit<f32>]| {
                     for first in (0..pixels).step_by(PACKED) {
                         let columns = first..pixels.min(first + PACKED);
-                        let panels = Panels::normed((&joined, pixels), inputs, columns, None, &mut Within::OneThread);
-                        multiply_slots(left, &panels, start, (&mut out[first..], pixels));
-                        panels.give_back();
+                        let panels =
+                            Panels::packed_affine_relu((&joined, pixels), inputs, columns, None, &mut Parallel::Serial);
+                        multiply_uninit(left, &panels, start, (&mut out[first..], pixels));
+                        panels.return_buffer();
                     }
                 };
                 // SAFETY: a product writes all of its columns, and the columns of all products are those of the output
@@ -65,14 +66,14 @@ impl Pointwise {
     }
 
     pub fn input_grad(&self, matrix: &[f32], grad: &[f32]) -> Vec<f32> {
-        let across = Self { inputs: self.outputs, outputs: self.inputs, ..*self };
-        across.forward(grad, &transpose(matrix, self.inputs, self.outputs), &[])
+        let transposed = Self { inputs: self.outputs, outputs: self.inputs, ..*self };
+        transposed.forward(grad, &transpose(matrix, self.inputs, self.outputs), &[])
     }
 
     /// Gradients of the matrix and of a bias.
     pub fn parameters(&self, x: &[f32], grad: &[f32]) -> [Vec<f32>; 2] {
         let Self { inputs, outputs, pixels } = *self;
-        // one side is turned round: the narrower one
+        // the narrower side is the one that is transposed
         let matrix = if inputs < outputs {
             sum_of_products((grad, outputs), (x, inputs), pixels)
         } else {
@@ -101,7 +102,7 @@ fn sum_of_products((a, m): (&[f32], usize), (b, n): (&[f32], usize), pixels: usi
             let right = Panels::gathered(b, &places(n * pixels).collect::<Vec<_>>(), pixels, n);
             let left = Gathered { data: a, rows: &rows, range: (0, m), inner: &inner };
             let mut part = vec![0.0; m * n];
-            multiply(left, &right, Start::Zero, (&mut part, n));
+            multiply(left, &right, Init::Zero, (&mut part, n));
             part
         })
         .collect();

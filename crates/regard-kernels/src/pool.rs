@@ -1,9 +1,9 @@
 //! The largest value of every aligned block of an image.
 
 use crate::elementwise::{piece, rows_per_task, written, zeroed};
-use crate::fresh::Fresh;
 use crate::simd::{Vector, kernel};
 use crate::size;
+use crate::uninit::UninitWriter;
 
 /// Planes `[P, H, W] -> [P, H/b, W/b]`; rows and columns that do not fill a block take no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct BlockMax {
 impl BlockMax {
     /// Rows and columns of an output.
     #[must_use]
-    pub fn map(&self) -> [usize; 2] {
+    pub fn output_size(&self) -> [usize; 2] {
         assert!(self.block > 0, "block maximum: a side of zero");
         [self.height / self.block, self.width / self.block]
     }
@@ -55,7 +55,7 @@ impl BlockMax {
 
     /// The gradient of one plane.
     fn spread(&self, x: &[f32], grad: &[f32], input_grad: &mut [f32]) {
-        let (block, [_, columns]) = (self.block, self.map());
+        let (block, [_, columns]) = (self.block, self.output_size());
         for (place, &grad) in grad.iter().enumerate() {
             let corner = (place / columns * self.width + place % columns) * block;
             let mut largest = f32::NEG_INFINITY;
@@ -78,7 +78,7 @@ impl BlockMax {
     }
 
     fn sizes(&self) -> [usize; 2] {
-        let [rows, columns] = self.map();
+        let [rows, columns] = self.output_size();
         let plane = size::product("block maximum", &[self.height, self.width]);
         let map = size::product("block maximum", &[rows, columns]);
         assert!(map > 0, "block maximum: {} does not fit {} x {}", self.block, self.height, self.width);
@@ -101,11 +101,11 @@ fn larger(best: f32, x: f32) -> f32 {
 
 kernel!(
     /// Of one plane; `row` is room for one.
-    fn largest_of_blocks<'a, 'b>(case: BlockMax, x: &'a [f32], row: &'a mut [f32], out: &'a mut Fresh<'b>) = largest_of_blocks_body
+    fn largest_of_blocks<'a, 'b>(case: BlockMax, x: &'a [f32], row: &'a mut [f32], out: &'a mut UninitWriter<'b>) = largest_of_blocks_body
 );
 
 #[inline(always)]
-fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut Fresh) {
+fn largest_of_blocks_body<V: Vector>(case: BlockMax, x: &[f32], row: &mut [f32], out: &mut UninitWriter) {
     let BlockMax { width, block, .. } = case;
     for x in x.chunks_exact(block * width) {
         let (first, rest) = x.split_at(width);
@@ -173,25 +173,25 @@ kernel!(
 #[allow(clippy::needless_bitwise_bool)] // lazy ones are branches
 fn spread_pairs_body<V: Vector>(width: usize, x: &[f32], grad: &[f32], input_grad: &mut [f32]) {
     let rows = x.chunks_exact(2 * width).zip(input_grad.chunks_exact_mut(2 * width));
-    for ((x, slopes), grad) in rows.zip(grad.chunks_exact(width / 2)) {
-        let ((upper, lower), (up, down)) = (x.split_at(width), slopes.split_at_mut(width));
+    for ((x, grads), grad) in rows.zip(grad.chunks_exact(width / 2)) {
+        let ((upper, lower), (up, down)) = (x.split_at(width), grads.split_at_mut(width));
         for first in (0..grad.len()).step_by(TOGETHER) {
             let count = TOGETHER.min(grad.len() - first);
             let both = 2 * first..2 * (first + count);
             let x = quads(&upper[both.clone()], &lower[both.clone()]);
-            let (largest, mut slopes, mut own) = (largest_of_quads(&x), [[0.0; TOGETHER]; 4], [0.0; TOGETHER]);
+            let (largest, mut grads, mut own) = (largest_of_quads(&x), [[0.0; TOGETHER]; 4], [0.0; TOGETHER]);
             own[..count].copy_from_slice(&grad[first..first + count]);
             for i in 0..TOGETHER {
                 let (a, b, c) =
                     (is_largest(x[0][i], largest[i]), is_largest(x[1][i], largest[i]), is_largest(x[2][i], largest[i]));
-                slopes[0][i] = if a { own[i] } else { 0.0 };
-                slopes[1][i] = if b & !a { own[i] } else { 0.0 };
-                slopes[2][i] = if c & !a & !b { own[i] } else { 0.0 };
-                slopes[3][i] = if a | b | c { 0.0 } else { own[i] };
+                grads[0][i] = if a { own[i] } else { 0.0 };
+                grads[1][i] = if b & !a { own[i] } else { 0.0 };
+                grads[2][i] = if c & !a & !b { own[i] } else { 0.0 };
+                grads[3][i] = if a | b | c { 0.0 } else { own[i] };
             }
             let (up, down) = (&mut up[both.clone()], &mut down[both]);
             for (i, (up, down)) in up.as_chunks_mut::<2>().0.iter_mut().zip(down.as_chunks_mut::<2>().0).enumerate() {
-                (*up, *down) = ([slopes[0][i], slopes[1][i]], [slopes[2][i], slopes[3][i]]);
+                (*up, *down) = ([grads[0][i], grads[1][i]], [grads[2][i], grads[3][i]]);
             }
         }
     }
@@ -231,7 +231,7 @@ mod tests {
         for (height, width, block) in [(6, 6, 2), (7, 9, 2), (9, 6, 3)] {
             let case = BlockMax { height, width, block };
             let x = noise(3 * height * width, 1);
-            let [rows, columns] = case.map();
+            let [rows, columns] = case.output_size();
             let expected: Vec<f32> = (0..3 * rows * columns)
                 .map(|at| {
                     let (plane, row, column) = (at / (rows * columns), at / columns % rows, at % columns);

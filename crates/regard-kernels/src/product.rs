@@ -2,9 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use crate::fresh::slots_of;
 use crate::simd::{Vector, kernel};
 use crate::size;
+use crate::uninit::as_uninit;
 
 /// A matrix whose element (i, j) is at `i * row + j * column`; transposing swaps the two.
 #[derive(Clone, Copy)]
@@ -241,18 +241,18 @@ pub(crate) fn transpose(x: &[f32], columns: usize, stride: usize) -> Vec<f32> {
 
 /// The same into a buffer; what lies after `rows` stays as it is.
 pub(crate) fn transpose_into(x: &[f32], columns: usize, stride: usize, out: &mut [f32]) {
-    turn([x.len() / columns, columns], (x, columns), (out, stride));
+    transpose_strided([x.len() / columns, columns], (x, columns), (out, stride));
 }
 
 /// The transpose of `[rows, columns]`, both sides in rows of the given strides.
-pub(crate) fn turn(size: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) {
+pub(crate) fn transpose_strided(size: [usize; 2], from: (&[f32], usize), to: (&mut [f32], usize)) {
     // SAFETY: a transpose writes floats only
-    transpose_slots(size, from, (unsafe { slots_of(to.0) }, to.1));
+    transpose_uninit(size, from, (unsafe { as_uninit(to.0) }, to.1));
 }
 
 kernel!(
     /// The same into memory that may be new: it writes `rows` elements of each of the `columns` rows, and reads none.
-    pub(crate) fn transpose_slots<'a>(size: [usize; 2], from: (&'a [f32], usize), to: (&'a mut [MaybeUninit<f32>], usize)) = transpose_body
+    pub(crate) fn transpose_uninit<'a>(size: [usize; 2], from: (&'a [f32], usize), to: (&'a mut [MaybeUninit<f32>], usize)) = transpose_body
 );
 
 #[inline(always)]
@@ -271,7 +271,7 @@ fn transpose_body<V: Vector>([rows, columns]: [usize; 2], from: (&[f32], usize),
                 // SAFETY: the block lies within both, by the assertions above
                 unsafe {
                     let block = x.as_ptr().add(i0 * from + j0);
-                    V::turn_eight((block, from), (out.as_mut_ptr().add(j0 * to + i0).cast(), to));
+                    V::transpose_8x8((block, from), (out.as_mut_ptr().add(j0 * to + i0).cast(), to));
                 }
             } else {
                 for j in j0..columns.min(j0 + SIDE) {
@@ -292,12 +292,12 @@ mod tests {
     use crate::simd::{Path, with_path};
 
     #[test]
-    fn turning_swaps_rows_and_columns_on_every_path() {
+    fn transposing_swaps_rows_and_columns_on_every_path() {
         for &path in Path::available() {
             for [rows, columns] in [[1, 1], [8, 8], [16, 16], [5, 40], [33, 17], [0, 3]] {
                 let x = noise(rows * (columns + 2), 1);
                 let mut out = vec![0.0; columns * (rows + 3)];
-                with_path(path, || turn([rows, columns], (&x, columns + 2), (&mut out, rows + 3)));
+                with_path(path, || transpose_strided([rows, columns], (&x, columns + 2), (&mut out, rows + 3)));
                 for i in 0..rows {
                     for j in 0..columns {
                         assert_eq!(out[j * (rows + 3) + i], x[i * (columns + 2) + j], "{path:?}");
@@ -333,8 +333,8 @@ mod tests {
                     assert_close(&out, &expected(size, a, &b, &vec![0.0; m * n]), 1e-5);
                 }
                 let mut out = start.clone();
-                let across = transpose(&b, n.max(1), inner);
-                with_path(path, || add_row_products(size, (&a, inner), (&across, inner), &mut out));
+                let b_t = transpose(&b, n.max(1), inner);
+                with_path(path, || add_row_products(size, (&a, inner), (&b_t, inner), &mut out));
                 assert_close(&out, &expected(size, Matrix::rows(&a, inner), &b, &start), 1e-5);
             }
         }

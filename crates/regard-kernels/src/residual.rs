@@ -1,15 +1,15 @@
-//! A whole residual network for inference alone: norms are folded into the convolutions' weights, which are packed once,
-//! and a few pictures stay on one thread with everything that becomes of them.
+//! A whole residual network for inference only: norms are folded into the weights of the convolutions, which are packed
+//! once, and one thread takes a few pictures through all layers.
 //!
 //! Maps lie in chunks of channels, and in a chunk pixel by pixel: a window is then rows of numbers that are read where
 //! they lie, an output is one contiguous piece, and its task needs a part of the weights alone. Fewer pictures than
 //! threads are shared out; a number is the same sum in the same order in both cases.
 
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows, rows_together};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows, rows_together};
+use crate::parallel::{Helpers, Parallel, for_each_picture, return_buffer, take_buffer};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
 use crate::size;
-use crate::within::{Alone, Within, answered, give_back, spare};
 
 /// Channels of a chunk.
 const CHUNK: usize = 64;
@@ -18,7 +18,7 @@ const TOGETHER: usize = 4;
 
 /// A square convolution with its norm folded in.
 #[derive(Clone, Debug)]
-pub struct Folded {
+pub struct FoldedConv {
     /// `[O, C, k, k]`
     pub weight: Vec<f32>,
     /// `[O]`
@@ -33,9 +33,9 @@ pub struct Folded {
 /// Convolutions one after the other, and what their sum is added to.
 #[derive(Clone, Debug)]
 pub struct BlockParameters {
-    pub branch: Vec<Folded>,
+    pub branch: Vec<FoldedConv>,
     /// None when it is the input itself.
-    pub shortcut: Option<Folded>,
+    pub shortcut: Option<FoldedConv>,
 }
 
 /// A residual network.
@@ -43,12 +43,12 @@ pub struct BlockParameters {
 pub struct Parameters {
     /// Channels of a picture.
     pub channels: usize,
-    pub stem: Folded,
+    pub stem: FoldedConv,
     /// Whether 3x3 maxima of stride 2 follow the stem.
     pub pool: bool,
     pub blocks: Vec<BlockParameters>,
     /// Weight `[classes, C]` and bias.
-    pub answer: [Vec<f32>; 2],
+    pub classifier: [Vec<f32>; 2],
 }
 
 /// A residual network that is ready to run.
@@ -58,7 +58,7 @@ pub struct Residual {
     pool: bool,
     /// The first convolution, those after it, and the shortcut's.
     blocks: Vec<(Layer, Vec<Layer>, Option<Layer>)>,
-    answer: Panels,
+    classifier: Panels,
     bias: Vec<f32>,
 }
 
@@ -75,7 +75,7 @@ impl Residual {
     /// When their lengths do not fit together.
     #[must_use]
     pub fn new(parameters: &Parameters) -> Self {
-        let Parameters { channels, stem, pool, blocks, answer: [weight, bias] } = parameters;
+        let Parameters { channels, stem, pool, blocks, classifier: [weight, bias] } = parameters;
         let stem = Layer::new(stem, *channels);
         let mut inputs = stem.bias.len();
         let mut packed = Vec::new();
@@ -90,9 +90,9 @@ impl Residual {
             packed.push((first, layers.collect(), shortcut));
         }
         let weights = size::product("residual", &[bias.len(), inputs]);
-        assert!(weights > 0 && weight.len() == weights, "residual: length of the answer's weight");
-        let answer = Panels::new(Matrix::transposed(weight, inputs), inputs, bias.len());
-        Self { channels: *channels, stem, pool: *pool, blocks: packed, answer, bias: bias.clone() }
+        assert!(weights > 0 && weight.len() == weights, "residual: length of the classifier's weight");
+        let classifier = Panels::new(Matrix::transposed(weight, inputs), inputs, bias.len());
+        Self { channels: *channels, stem, pool: *pool, blocks: packed, classifier, bias: bias.clone() }
     }
 
     /// Channels of a picture.
@@ -115,45 +115,45 @@ impl Residual {
     pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
         let image = size::product("residual", &[self.channels, sides[0], sides[1]]);
         assert!(image > 0 && images.len().is_multiple_of(image), "residual: images of another size");
-        answered(images, image, self.classes(), TOGETHER, Alone::Team, |images, logits, within| {
-            self.pictures(images, sides, logits, within);
+        for_each_picture(images, image, self.classes(), TOGETHER, Helpers::Team, |images, logits, parallel| {
+            self.pictures(images, sides, logits, parallel);
         })
     }
 
-    fn pictures(&self, images: &[f32], sides: [usize; 2], logits: &mut [f32], within: &mut Within) {
-        let image = Map::of(images, self.channels, sides);
-        let mut map = self.stem.apply(&image, End::Relu, within);
-        image.give_back();
+    fn pictures(&self, images: &[f32], sides: [usize; 2], logits: &mut [f32], parallel: &mut Parallel) {
+        let image = FeatureMap::of(images, self.channels, sides);
+        let mut map = self.stem.apply(&image, Epilogue::Relu, parallel);
+        image.return_buffer();
         if self.pool {
-            let pooled = map.largest(within);
-            std::mem::replace(&mut map, pooled).give_back();
+            let pooled = map.max_pool(parallel);
+            std::mem::replace(&mut map, pooled).return_buffer();
         }
         for (first, rest, shortcut) in &self.blocks {
-            let mut inner = first.apply(&map, End::Relu, within);
+            let mut inner = first.apply(&map, Epilogue::Relu, parallel);
             let sum = match shortcut {
                 Some(shortcut) => {
-                    let sum = shortcut.apply(&map, End::Plain, within);
-                    map.give_back();
+                    let sum = shortcut.apply(&map, Epilogue::Identity, parallel);
+                    map.return_buffer();
                     sum
                 }
                 None => map,
             };
             let (last, middle) = rest.split_last().expect("a branch has two convolutions");
             for layer in middle {
-                let next = layer.apply(&inner, End::Relu, within);
-                std::mem::replace(&mut inner, next).give_back();
+                let next = layer.apply(&inner, Epilogue::Relu, parallel);
+                std::mem::replace(&mut inner, next).return_buffer();
             }
-            map = last.add(&inner, sum, within);
-            inner.give_back();
+            map = last.add(&inner, sum, parallel);
+            inner.return_buffer();
         }
-        multiply_rows(&map.means(), map.channels, &self.answer, Start::Columns(&self.bias), logits);
-        map.give_back();
+        multiply_rows(&map.means(), map.channels, &self.classifier, Init::ColumnBias(&self.bias), logits);
+        map.return_buffer();
     }
 }
 
 /// A few pictures' maps: `[channels / chunk, pictures, rows, columns, chunk]`.
-struct Map {
-    /// Longer than the map, maybe.
+struct FeatureMap {
+    /// It may be longer than the map.
     data: Vec<f32>,
     pictures: usize,
     sides: [usize; 2],
@@ -161,10 +161,10 @@ struct Map {
     chunk: usize,
 }
 
-impl Map {
+impl FeatureMap {
     fn new(pictures: usize, sides: [usize; 2], channels: usize, chunk: usize) -> Self {
         let len = size::product("residual", &[channels.div_ceil(chunk), chunk, pictures, sides[0], sides[1]]);
-        Self { data: spare(len), pictures, sides, channels, chunk }
+        Self { data: take_buffer(len), pictures, sides, channels, chunk }
     }
 
     /// Of images `[B, C, H, W]`: every channel is a chunk.
@@ -178,8 +178,8 @@ impl Map {
         map
     }
 
-    fn give_back(self) {
-        give_back(self.data);
+    fn return_buffer(self) {
+        return_buffer(self.data);
     }
 
     const fn pixels(&self) -> usize {
@@ -198,12 +198,12 @@ impl Map {
     }
 
     /// With zeros on every side.
-    fn bordered(&self, border: usize, within: &mut Within) -> Self {
+    fn padded(&self, border: usize, parallel: &mut Parallel) -> Self {
         let sides = self.sides.map(|side| size::sum("residual", &[side, border, border]));
         let mut out = Self::new(self.pictures, sides, self.channels, self.chunk);
         let (row, wide, edge) = (self.sides[1] * self.chunk, sides[1] * self.chunk, border * self.chunk);
         let (image, piece) = (self.sides[0] * row, sides[0] * wide);
-        within.each(out.numbers().chunks_exact_mut(piece).zip(self.data.chunks_exact(image)), |(out, image)| {
+        parallel.each(out.numbers().chunks_exact_mut(piece).zip(self.data.chunks_exact(image)), |(out, image)| {
             out[..border * wide].fill(0.0);
             for (out, row) in out[border * wide..].chunks_exact_mut(wide).zip(image.chunks_exact(row)) {
                 out[..edge].fill(0.0);
@@ -216,11 +216,11 @@ impl Map {
     }
 
     /// The largest of every 3x3 pixels, two apart; pixels beyond the border take no part.
-    fn largest(&self, within: &mut Within) -> Self {
+    fn max_pool(&self, parallel: &mut Parallel) -> Self {
         let mut out = Self::new(self.pictures, self.sides.map(|side| side.div_ceil(2)), self.channels, self.chunk);
         let (sides, [image, piece]) = (self.sides, [self.pixels(), out.pixels()].map(|pixels| pixels * self.chunk));
         let pairs = out.numbers().chunks_exact_mut(piece).zip(self.data.chunks_exact(image));
-        within.each(pairs, |(out, image)| largest(image, sides, self.chunk, out));
+        parallel.each(pairs, |(out, image)| largest(image, sides, self.chunk, out));
         out
     }
 
@@ -274,13 +274,13 @@ fn relu_body<V: Vector>(x: &mut [f32]) {
     }
 }
 
-/// What happens to a sum.
+/// What follows the sum of a convolution.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Plain,
+enum Epilogue {
+    Identity,
     Relu,
-    /// Added to what is there, and then as above.
-    Add,
+    /// Added to the output, then ReLU.
+    AddRelu,
 }
 
 /// A packed convolution.
@@ -295,46 +295,46 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(folded: &Folded, inputs: usize) -> Self {
-        let Folded { weight, bias, kernel, stride, padding } = folded;
+    fn new(folded: &FoldedConv, inputs: usize) -> Self {
+        let FoldedConv { weight, bias, kernel, stride, padding } = folded;
         let depth = size::product("residual", &[*kernel, *kernel, inputs]);
         let taps = kernel * kernel;
         assert!(depth > 0 && *stride > 0 && !bias.is_empty(), "residual: a convolution with a size of zero");
         assert!(padding < kernel, "residual: padding of {padding} for a kernel of {kernel}");
         assert_eq!(weight.len(), size::product("residual", &[bias.len(), depth]), "residual: length of a weight");
         // channels last, as they are gathered
-        let turned: Vec<f32> = weight
+        let channels_last: Vec<f32> = weight
             .chunks_exact(depth)
             .flat_map(|weight| (0..depth).map(move |i| weight[i % inputs * taps + i / inputs]))
             .collect();
-        let weights = turned
+        let weights = channels_last
             .chunks(CHUNK * depth)
             .map(|chunk| Panels::new(Matrix::transposed(chunk, depth), depth, chunk.len() / depth))
             .collect();
         Self { weights, bias: bias.clone(), inputs, kernel: *kernel, stride: *stride, padding: *padding }
     }
 
-    fn apply(&self, x: &Map, end: End, within: &mut Within) -> Map {
+    fn apply(&self, x: &FeatureMap, epilogue: Epilogue, parallel: &mut Parallel) -> FeatureMap {
         let sides = x.sides.map(|side| {
             let side = size::sum("residual", &[side, self.padding, self.padding]);
             assert!(side >= self.kernel, "residual: pictures vanish before a kernel of {}", self.kernel);
             (side - self.kernel) / self.stride + 1
         });
-        let mut out = Map::new(x.pictures, sides, self.bias.len(), CHUNK.min(self.bias.len()));
-        self.run(x, end, &mut out, within);
+        let mut out = FeatureMap::new(x.pictures, sides, self.bias.len(), CHUNK.min(self.bias.len()));
+        self.run(x, epilogue, &mut out, parallel);
         out
     }
 
-    fn add(&self, x: &Map, mut out: Map, within: &mut Within) -> Map {
+    fn add(&self, x: &FeatureMap, mut out: FeatureMap, parallel: &mut Parallel) -> FeatureMap {
         assert_eq!(out.channels, self.bias.len(), "residual: channels of a shortcut");
-        self.run(x, End::Add, &mut out, within);
+        self.run(x, Epilogue::AddRelu, &mut out, parallel);
         out
     }
 
-    fn run(&self, x: &Map, end: End, out: &mut Map, within: &mut Within) {
+    fn run(&self, x: &FeatureMap, epilogue: Epilogue, out: &mut FeatureMap, parallel: &mut Parallel) {
         assert_eq!(x.channels, self.inputs, "residual: channels of a map");
-        let bordered = (self.padding > 0).then(|| x.bordered(self.padding, within));
-        let from = bordered.as_ref().unwrap_or(x);
+        let padded = (self.padding > 0).then(|| x.padded(self.padding, parallel));
+        let from = padded.as_ref().unwrap_or(x);
         let ([height, width], [_, columns]) = (from.sides, out.sides);
         let at = |picture: usize, y: usize, x: usize| ((picture * height + y) * width + x) * from.chunk;
         let rows: Offsets = (0..out.pictures * out.pixels())
@@ -353,25 +353,26 @@ impl Layer {
         let (chunk, chunk_len) = (out.chunk, out.chunk_len());
         // a task takes a chunk of outputs; when these are few, some of its pixels: a thread that is slow takes fewer tasks
         let few = self.weights.len() < 4 * rayon::current_num_threads();
-        let task = if few { within.rows(rows.len(), 3) } else { rows.len() };
+        let task = if few { parallel.rows(rows.len(), 3) } else { rows.len() };
         let tasks = out.numbers().chunks_exact_mut(chunk_len).enumerate().flat_map(|(index, out)| {
             out.chunks_mut(task * chunk).enumerate().map(move |(piece, out)| (index, piece * task, out))
         });
-        within.each(tasks, |(index, begin, out)| {
+        parallel.each(tasks, |(index, begin, out)| {
             let bias = &self.bias[index * CHUNK..self.bias.len().min((index + 1) * CHUNK)];
-            let start = if end == End::Add { Start::Out(bias) } else { Start::Columns(bias) };
+            let start =
+                if epilogue == Epilogue::AddRelu { Init::OutPlusColumnBias(bias) } else { Init::ColumnBias(bias) };
             let together = rows_together(out.len() / chunk);
             for (block, out) in out.chunks_mut(together * chunk).enumerate() {
                 let first = begin + block * together;
                 let range = (first, first + out.len() / chunk);
                 let left = Gathered { data: &from.data, rows: &rows, range, inner: &inner };
                 multiply(left, &self.weights[index], start, (out, chunk));
-                if end != End::Plain {
+                if epilogue != Epilogue::Identity {
                     relu(out);
                 }
             }
         });
-        bordered.into_iter().for_each(Map::give_back);
+        padded.into_iter().for_each(FeatureMap::return_buffer);
     }
 }
 
@@ -385,10 +386,10 @@ mod tests {
     const CHANNELS: usize = 3;
     const SIDES: [usize; 2] = [13, 10];
 
-    fn folded(inputs: usize, outputs: usize, [kernel, stride]: [usize; 2], seed: u64) -> Folded {
+    fn folded(inputs: usize, outputs: usize, [kernel, stride]: [usize; 2], seed: u64) -> FoldedConv {
         let depth = inputs * kernel * kernel;
         let weight = noise(outputs * depth, seed).iter().map(|x| x * (3.0 / depth as f32).sqrt()).collect();
-        Folded { weight, bias: noise(outputs, seed + 1), kernel, stride, padding: kernel / 2 }
+        FoldedConv { weight, bias: noise(outputs, seed + 1), kernel, stride, padding: kernel / 2 }
     }
 
     /// A bottleneck that strides, with more channels than a chunk, and a basic block.
@@ -404,17 +405,17 @@ mod tests {
             stem: folded(CHANNELS, 8, if pool { [7, 2] } else { [3, 1] }, 1),
             pool,
             blocks: vec![bottleneck, basic],
-            answer: [noise(5 * 70, 15), noise(5, 16)],
+            classifier: [noise(5 * 70, 15), noise(5, 16)],
         }
     }
 
     /// One picture, layer by layer; convolutions are held to their definition elsewhere.
     fn definition(parameters: &Parameters, image: &[f32]) -> Vec<f64> {
-        let convolved = |(x, image): (&[f32], [usize; 2]), folded: &Folded| {
-            let Folded { ref weight, ref bias, kernel, stride, padding } = *folded;
+        let convolved = |(x, image): (&[f32], [usize; 2]), folded: &FoldedConv| {
+            let FoldedConv { ref weight, ref bias, kernel, stride, padding } = *folded;
             let (inputs, outputs) = (x.len() / (image[0] * image[1]), bias.len());
             let convolution = Convolution { inputs, outputs, image, kernel, stride, padding };
-            (convolution.forward(x, weight, bias), convolution.map())
+            (convolution.forward(x, weight, bias), convolution.output_size())
         };
         let relu = |x: Vec<f32>| x.into_iter().map(|x| x.max(0.0)).collect::<Vec<_>>();
         let (x, mut sides) = convolved((image, SIDES), &parameters.stem);
@@ -444,7 +445,7 @@ mod tests {
         let pixels = sides[0] * sides[1];
         let means: Vec<f64> =
             x.chunks_exact(pixels).map(|plane| wide(plane).iter().sum::<f64>() / pixels as f64).collect();
-        crate::naive::linear(&means, &wide(&parameters.answer[0]), &wide(&parameters.answer[1]))
+        crate::naive::linear(&means, &wide(&parameters.classifier[0]), &wide(&parameters.classifier[1]))
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A whole self-attention network (SAN) for inference alone, a picture a thread.
+//! A whole self-attention network (SAN) for inference only, one picture per thread.
 //!
 //! The norm and ReLU before a 1x1 convolution happen while pixels are packed for it, what its output is added to is where
 //! its sums begin, and a pool reads each pixel once: none of them goes through memory by itself. Fewer pictures than
@@ -7,28 +7,28 @@
 use std::ops::Range;
 
 use crate::gamma::Moments;
-use crate::gathered::{Gathered, Offsets, Panels, Start, multiply, multiply_rows};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows};
 use crate::pairwise::Pairwise;
+use crate::parallel::{Helpers, Parallel, for_each_picture, return_buffer, take_buffer, with_scratch};
 use crate::patchwise::{PatchAggregate, PatchRelate};
 use crate::product::Matrix;
 use crate::simd::{Vector, kernel};
 use crate::size;
 use crate::window::Window;
-use crate::within::{Alone, Within, answered, give_back, spare, with_scratch};
 
 /// Pixels that are packed at a time: they stay in the second cache.
 const PACKED: usize = 256;
 
 /// A norm by moments that no longer change: `scale * x + shift` of every channel.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct Affine {
     pub scale: Vec<f32>,
     pub shift: Vec<f32>,
 }
 
 /// A 1x1 convolution.
 #[derive(Clone, Debug)]
-pub struct Map {
+pub struct Conv1x1 {
     /// `[out, in]`
     pub weight: Vec<f32>,
     /// `[out]`, or empty.
@@ -41,7 +41,7 @@ pub enum Operator {
     Pairwise {
         case: Pairwise,
         /// Weight `[2, 2]` and bias `[2]` of the coordinates, if these matter.
-        place: Option<Map>,
+        position: Option<Conv1x1>,
         gamma: Vec<f32>,
         moments: [Moments; 2],
     },
@@ -50,33 +50,33 @@ pub enum Operator {
         /// Parameters of the first half of gamma.
         first: Vec<f32>,
         moments: Moments,
-        norm: Line,
+        norm: Affine,
         /// Parameters of the second linear map.
-        second: Map,
+        second: Conv1x1,
     },
 }
 
-/// Norm, ReLU, features, attention, norm, ReLU and the way back, added to the map.
+/// Norm, ReLU, features, attention, norm, ReLU and the expanding convolution, added to the input.
 #[derive(Clone, Debug)]
 pub struct Block {
-    pub norm1: Line,
+    pub norm1: Affine,
     /// All features at once.
-    pub features: Map,
+    pub features: Conv1x1,
     /// Which of them are phi (none where a patch has the middle already), psi and beta.
     pub phi: Range<usize>,
     pub psi: Range<usize>,
     pub beta: Range<usize>,
     pub operator: Operator,
-    pub norm2: Line,
-    pub back: Map,
+    pub norm2: Affine,
+    pub expand: Conv1x1,
 }
 
 /// Half the picture, another width, blocks at that, norm and ReLU.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    pub enter: Map,
+    pub transition: Conv1x1,
     pub blocks: Vec<Block>,
-    pub norm: Line,
+    pub norm: Affine,
     /// Side of the footprints.
     pub window: usize,
 }
@@ -84,9 +84,9 @@ pub struct Stage {
 /// A self-attention network that is ready to run.
 pub struct San {
     channels: usize,
-    stem: Map,
+    stem: Conv1x1,
     stages: Vec<Stage>,
-    answer: Panels,
+    classifier: Panels,
     bias: Vec<f32>,
 }
 
@@ -97,22 +97,22 @@ impl std::fmt::Debug for San {
 }
 
 impl San {
-    /// `stem` has its norm folded in; `answer` is a linear map with a bias.
+    /// `stem` has its norm folded in; `classifier` is a linear map with a bias.
     ///
     /// # Panics
     /// When lengths do not fit together, or there is no stage.
     #[must_use]
-    pub fn new(channels: usize, stem: Map, stages: Vec<Stage>, answer: Map) -> Self {
+    pub fn new(channels: usize, stem: Conv1x1, stages: Vec<Stage>, classifier: Conv1x1) -> Self {
         let width = stages.last().expect("a network has at least one stage").norm.scale.len();
-        let weights = size::product("san", &[answer.bias.len(), width]);
-        assert!(weights > 0 && answer.weight.len() == weights, "san: length of the answer's weight");
-        let packed = Panels::new(Matrix::transposed(&answer.weight, width), width, answer.bias.len());
-        Self { channels, stem, stages, answer: packed, bias: answer.bias }
+        let weights = size::product("san", &[classifier.bias.len(), width]);
+        assert!(weights > 0 && classifier.weight.len() == weights, "san: length of the classifier's weight");
+        let packed = Panels::new(Matrix::transposed(&classifier.weight, width), width, classifier.bias.len());
+        Self { channels, stem, stages, classifier: packed, bias: classifier.bias }
     }
 
     /// Whether images of this form leave every stage enough to mirror.
     #[must_use]
-    pub fn takes(&self, channels: usize, sides: [usize; 2]) -> bool {
+    pub fn accepts(&self, channels: usize, sides: [usize; 2]) -> bool {
         let enough = |(index, stage): (usize, &Stage)| {
             sides.iter().all(|side| side.checked_shr(index as u32 + 1).unwrap_or(0) > stage.window / 2)
         };
@@ -128,50 +128,53 @@ impl San {
     /// `[B, C, H, W] -> [B, classes]`
     ///
     /// # Panics
-    /// When images are not what [`takes`](Self::takes) says, or do not divide the length.
+    /// When images are not what [`accepts`](Self::accepts) says, or do not divide the length.
     #[must_use]
     pub fn forward(&self, images: &[f32], sides: [usize; 2]) -> Vec<f32> {
         let image = size::product("san", &[self.channels, sides[0], sides[1]]);
-        assert!(self.takes(self.channels, sides) && images.len().is_multiple_of(image), "san: images of another size");
-        answered(images, image, self.classes(), 1, Alone::Pool, |image, logits, within| {
-            self.picture(image, sides, logits, within);
+        assert!(
+            self.accepts(self.channels, sides) && images.len().is_multiple_of(image),
+            "san: images of another size"
+        );
+        for_each_picture(images, image, self.classes(), 1, Helpers::Pool, |image, logits, parallel| {
+            self.picture(image, sides, logits, parallel);
         })
     }
 
-    fn picture(&self, image: &[f32], mut sides: [usize; 2], logits: &mut [f32], within: &mut Within) {
-        let mut pooled = self.stem.pooled(image, sides, within);
+    fn picture(&self, image: &[f32], mut sides: [usize; 2], logits: &mut [f32], parallel: &mut Parallel) {
+        let mut pooled = self.stem.pooled(image, sides, parallel);
         for (index, stage) in self.stages.iter().enumerate() {
             sides = sides.map(|side| side / 2);
             let pixels = sides[0] * sides[1];
             let width = stage.norm.scale.len();
-            let mut map = spare(width * pixels);
-            stage.enter.apply(&pooled, pixels, None, Sum::New, &mut map[..width * pixels], within);
-            give_back(std::mem::take(&mut pooled));
+            let mut map = take_buffer(width * pixels);
+            stage.transition.apply(&pooled, pixels, None, Accumulate::Overwrite, &mut map[..width * pixels], parallel);
+            return_buffer(std::mem::take(&mut pooled));
             for block in &stage.blocks {
-                block.apply(&mut map[..width * pixels], sides, within);
+                block.apply(&mut map[..width * pixels], sides, parallel);
             }
             let seen = &map[..width * pixels];
             if index + 1 < self.stages.len() {
-                pooled = stage.norm.pooled(seen, sides, within);
+                pooled = stage.norm.pooled(seen, sides, parallel);
             } else {
                 let means = stage.norm.means(seen, pixels);
-                multiply_rows(&means, width, &self.answer, Start::Columns(&self.bias), logits);
+                multiply_rows(&means, width, &self.classifier, Init::ColumnBias(&self.bias), logits);
             }
-            give_back(map);
+            return_buffer(map);
         }
     }
 }
 
 impl Block {
-    fn apply(&self, map: &mut [f32], sides: [usize; 2], within: &mut Within) {
+    fn apply(&self, map: &mut [f32], sides: [usize; 2], parallel: &mut Parallel) {
         let pixels = sides[0] * sides[1];
         let features = self.features.bias.len() * pixels;
         with_scratch(features, |features| {
-            self.features.apply(map, pixels, Some(&self.norm1), Sum::New, features, within);
+            self.features.apply(map, pixels, Some(&self.norm1), Accumulate::Overwrite, features, parallel);
             let [phi, psi, beta] =
                 [&self.phi, &self.psi, &self.beta].map(|range| &features[range.start * pixels..range.end * pixels]);
             let seen = self.operator.attend(phi, psi, beta, sides);
-            self.back.apply(&seen, pixels, Some(&self.norm2), Sum::Add, map, within);
+            self.expand.apply(&seen, pixels, Some(&self.norm2), Accumulate::Add, map, parallel);
         });
     }
 }
@@ -180,9 +183,10 @@ impl Operator {
     fn attend(&self, phi: &[f32], psi: &[f32], beta: &[f32], [height, width]: [usize; 2]) -> Vec<f32> {
         let pixels = height * width;
         match self {
-            Self::Pairwise { case, place, gamma, moments } => {
+            Self::Pairwise { case, position: encoding, gamma, moments } => {
                 let window = Window::new(height, width, case.window.size);
-                let position = place.as_ref().map_or_else(Vec::new, |place| place.of_coordinates([height, width]));
+                let position =
+                    encoding.as_ref().map_or_else(Vec::new, |encoding| encoding.coordinates([height, width]));
                 Pairwise { batch: 1, window, ..*case }.forward([phi, psi, beta, &position, gamma], moments)
             }
             Self::Patchwise { relate, first, moments, norm, second } => {
@@ -203,48 +207,56 @@ impl Operator {
     }
 }
 
-/// What sums are added to.
+/// What the output is added to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sum {
-    New,
-    /// What is there.
+enum Accumulate {
+    Overwrite,
+    /// To what the output holds.
     Add,
 }
 
-impl Map {
+impl Conv1x1 {
     /// `[in, pixels] -> [out, pixels]` after a norm and ReLU, if there is one.
-    fn apply(&self, x: &[f32], pixels: usize, norm: Option<&Line>, sum: Sum, out: &mut [f32], within: &mut Within) {
+    fn apply(
+        &self,
+        x: &[f32],
+        pixels: usize,
+        norm: Option<&Affine>,
+        sum: Accumulate,
+        out: &mut [f32],
+        parallel: &mut Parallel,
+    ) {
         let outputs = out.len() / pixels;
         let inputs = self.weight.len() / outputs;
         assert_eq!(self.weight.len(), outputs * inputs, "san: length of a weight");
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
         let start = match (sum, self.bias.as_slice()) {
-            (Sum::New, []) => Start::Zero,
-            (Sum::New, bias) => Start::Rows(bias),
-            (Sum::Add, bias) => Start::OutRows(bias),
+            (Accumulate::Overwrite, []) => Init::Zero,
+            (Accumulate::Overwrite, bias) => Init::RowBias(bias),
+            (Accumulate::Add, bias) => Init::OutPlusRowBias(bias),
         };
-        let task = within.rows(outputs, 1);
+        let task = parallel.rows(outputs, 1);
         for first in (0..pixels).step_by(PACKED) {
             let columns = first..pixels.min(first + PACKED);
-            let lines = norm.map(|norm| [norm.scale.as_slice(), &norm.shift]);
-            let panels = Panels::normed((x, pixels), inputs, columns, lines, within);
-            within.each(out.chunks_mut(task * pixels).enumerate(), |(index, out)| {
+            let affine = norm.map(|norm| [norm.scale.as_slice(), &norm.shift]);
+            let panels = Panels::packed_affine_relu((x, pixels), inputs, columns, affine, parallel);
+            parallel.each(out.chunks_mut(task * pixels).enumerate(), |(index, out)| {
                 let range = (index * task, index * task + out.len() / pixels);
                 let left = Gathered { data: &self.weight, rows: &rows, range, inner: &inner };
                 multiply(left, &panels, start, (&mut out[first..], pixels));
             });
-            panels.give_back();
+            panels.return_buffer();
         }
     }
 
     /// Two rows of a picture at a time, ReLU and the largest of every four: `[C, H, W] -> [out, H/2, W/2]`.
-    fn pooled(&self, image: &[f32], [height, width]: [usize; 2], within: &mut Within) -> Vec<f32> {
+    fn pooled(&self, image: &[f32], [height, width]: [usize; 2], parallel: &mut Parallel) -> Vec<f32> {
         let (outputs, pixels, pooled) = (self.bias.len(), height * width, (height / 2) * (width / 2));
         let inputs = self.weight.len() / outputs;
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
-        let mut out = spare(outputs * pooled);
-        let task = within.rows(outputs, 1);
-        within.each(out[..outputs * pooled].chunks_mut(task * pooled).enumerate(), |(index, out)| {
+        let mut out = take_buffer(outputs * pooled);
+        let task = parallel.rows(outputs, 1);
+        parallel.each(out[..outputs * pooled].chunks_mut(task * pooled).enumerate(), |(index, out)| {
             let channels = out.len() / pooled;
             let left = Gathered {
                 data: &self.weight,
@@ -256,9 +268,10 @@ impl Map {
                 let (two, row) = scratch.split_at_mut(channels * 2 * width);
                 for y in 0..height / 2 {
                     let columns = 2 * y * width..2 * (y + 1) * width;
-                    let panels = Panels::normed((image, pixels), inputs, columns, None, &mut Within::OneThread);
-                    multiply(left, &panels, Start::Rows(&self.bias), (&mut *two, 2 * width));
-                    panels.give_back();
+                    let panels =
+                        Panels::packed_affine_relu((image, pixels), inputs, columns, None, &mut Parallel::Serial);
+                    multiply(left, &panels, Init::RowBias(&self.bias), (&mut *two, 2 * width));
+                    panels.return_buffer();
                     for (two, out) in two.chunks_exact(2 * width).zip(out.chunks_exact_mut(pooled)) {
                         pool_rows(two, [1.0, 0.0], row, &mut out[y * (width / 2)..][..width / 2]);
                     }
@@ -269,7 +282,7 @@ impl Map {
     }
 
     /// Every pixel's column and row, from -1 to 1, mapped: `[2, H, W]`.
-    fn of_coordinates(&self, [height, width]: [usize; 2]) -> Vec<f32> {
+    fn coordinates(&self, [height, width]: [usize; 2]) -> Vec<f32> {
         let along = |index: usize, size: usize| -1.0 + 2.0 * index as f32 / (size.max(2) - 1) as f32;
         let rows = self.weight.chunks_exact(2).zip(&self.bias);
         rows.flat_map(|(weight, bias)| {
@@ -282,7 +295,7 @@ impl Map {
     }
 }
 
-impl Line {
+impl Affine {
     /// Norm and ReLU in place.
     fn relu(&self, x: &mut [f32], pixels: usize) {
         for (x, (scale, shift)) in x.chunks_exact_mut(pixels).zip(self.scale.iter().zip(&self.shift)) {
@@ -291,17 +304,17 @@ impl Line {
     }
 
     /// Norm, ReLU and the largest of every four: `[C, H, W] -> [C, H/2, W/2]`.
-    fn pooled(&self, x: &[f32], [height, width]: [usize; 2], within: &mut Within) -> Vec<f32> {
+    fn pooled(&self, x: &[f32], [height, width]: [usize; 2], parallel: &mut Parallel) -> Vec<f32> {
         let (channels, pixels, pooled) = (self.scale.len(), height * width, (height / 2) * (width / 2));
-        let mut out = spare(channels * pooled);
-        let task = within.rows(channels, 1);
+        let mut out = take_buffer(channels * pooled);
+        let task = parallel.rows(channels, 1);
         let tasks = out[..channels * pooled].chunks_mut(task * pooled).zip(x.chunks(task * pixels)).enumerate();
-        within.each(tasks, |(index, (out, x))| {
+        parallel.each(tasks, |(index, (out, x))| {
             with_scratch(width, |row| {
                 for (channel, (out, x)) in out.chunks_exact_mut(pooled).zip(x.chunks_exact(pixels)).enumerate() {
-                    let line = [self.scale[index * task + channel], self.shift[index * task + channel]];
+                    let affine = [self.scale[index * task + channel], self.shift[index * task + channel]];
                     for (two, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(width / 2)) {
-                        pool_rows(two, line, row, out);
+                        pool_rows(two, affine, row, out);
                     }
                 }
             });
@@ -311,9 +324,9 @@ impl Line {
 
     /// The mean of every channel after norm and ReLU.
     fn means(&self, x: &[f32], pixels: usize) -> Vec<f32> {
-        let lines = self.scale.iter().zip(&self.shift);
+        let affine = self.scale.iter().zip(&self.shift);
         x.chunks_exact(pixels)
-            .zip(lines)
+            .zip(affine)
             .map(|(x, (scale, shift))| relu_sum(x, [*scale, *shift]) / pixels as f32)
             .collect()
     }
@@ -321,12 +334,12 @@ impl Line {
 
 kernel!(
     /// Norm and ReLU of a plane.
-    fn relu_plane<'a>(x: &'a mut [f32], line: [f32; 2]) = relu_plane_body
+    fn relu_plane<'a>(x: &'a mut [f32], affine: [f32; 2]) = relu_plane_body
 );
 
 #[inline(always)]
-fn relu_plane_body<V: Vector>(x: &mut [f32], line: [f32; 2]) {
-    let [scale, shift] = line.map(V::splat);
+fn relu_plane_body<V: Vector>(x: &mut [f32], affine: [f32; 2]) {
+    let [scale, shift] = affine.map(V::splat);
     for x in x.chunks_mut(V::LANES) {
         V::zero().max(V::get(x, 0).fma(scale, shift)).put(x, 0);
     }
@@ -334,7 +347,7 @@ fn relu_plane_body<V: Vector>(x: &mut [f32], line: [f32; 2]) {
 
 kernel!(
     /// The sum of a plane after norm and ReLU.
-    fn relu_sum<'a>(x: &'a [f32], line: [f32; 2]) -> f32 = relu_sum_body
+    fn relu_sum<'a>(x: &'a [f32], affine: [f32; 2]) -> f32 = relu_sum_body
 );
 
 #[inline(always)]
@@ -350,12 +363,12 @@ fn relu_sum_body<V: Vector>(x: &[f32], [scale, shift]: [f32; 2]) -> f32 {
 
 kernel!(
     /// Norm, ReLU and the largest of every four pixels of two rows; `row` has room for one.
-    fn pool_rows<'a>(two: &'a [f32], line: [f32; 2], row: &'a mut [f32], out: &'a mut [f32]) = pool_rows_body
+    fn pool_rows<'a>(two: &'a [f32], affine: [f32; 2], row: &'a mut [f32], out: &'a mut [f32]) = pool_rows_body
 );
 
 #[inline(always)]
-fn pool_rows_body<V: Vector>(two: &[f32], line: [f32; 2], row: &mut [f32], out: &mut [f32]) {
-    let [scale, shift] = line.map(V::splat);
+fn pool_rows_body<V: Vector>(two: &[f32], affine: [f32; 2], row: &mut [f32], out: &mut [f32]) {
+    let [scale, shift] = affine.map(V::splat);
     let (upper, lower) = two.split_at(two.len() / 2);
     for at in (0..upper.len()).step_by(V::LANES) {
         let larger = V::get(upper, at).fma(scale, shift).max(V::get(lower, at).fma(scale, shift));
@@ -375,12 +388,12 @@ mod tests {
     const SIDES: [usize; 2] = [22, 18];
     const WIDTHS: [usize; 2] = [10, 12];
 
-    fn line(width: usize, seed: u64) -> Line {
-        Line { scale: noise(width, seed).iter().map(|x| x + 0.5).collect(), shift: noise(width, seed + 1) }
+    fn affine(width: usize, seed: u64) -> Affine {
+        Affine { scale: noise(width, seed).iter().map(|x| x + 0.5).collect(), shift: noise(width, seed + 1) }
     }
 
-    fn map(inputs: usize, outputs: usize, seed: u64) -> Map {
-        Map { weight: noise(inputs * outputs, seed), bias: noise(outputs, seed + 1) }
+    fn map(inputs: usize, outputs: usize, seed: u64) -> Conv1x1 {
+        Conv1x1 { weight: noise(inputs * outputs, seed), bias: noise(outputs, seed + 1) }
     }
 
     fn moments(rows: usize, seed: u64) -> Moments {
@@ -402,7 +415,7 @@ mod tests {
             epsilon: 1e-5,
         };
         let moments = [moments(case.delta(), 1), moments(case.hidden, 3)];
-        Operator::Pairwise { case, place: Some(map(2, 2, 5)), gamma: noise(case.gamma(), 7), moments }
+        Operator::Pairwise { case, position: Some(map(2, 2, 5)), gamma: noise(case.gamma(), 7), moments }
     }
 
     fn patchwise() -> Operator {
@@ -419,26 +432,26 @@ mod tests {
             relate,
             first,
             moments: moments(relate.delta(), 2),
-            norm: line(5, 4),
+            norm: affine(5, 4),
             second: map(5, 18, 6),
         }
     }
 
     fn network(operator: &Operator) -> San {
         let block = |width: usize, seed: u64| Block {
-            norm1: line(width, seed),
+            norm1: affine(width, seed),
             features: map(width, 10, seed + 2),
             phi: 0..3,
             psi: 3..6,
             beta: 6..10,
             operator: operator.clone(),
-            norm2: line(4, seed + 4),
-            back: map(4, width, seed + 6),
+            norm2: affine(4, seed + 4),
+            expand: map(4, width, seed + 6),
         };
         let stage = |index: usize| Stage {
-            enter: Map { bias: Vec::new(), ..map([8, WIDTHS[0]][index], WIDTHS[index], 20 + index as u64) },
+            transition: Conv1x1 { bias: Vec::new(), ..map([8, WIDTHS[0]][index], WIDTHS[index], 20 + index as u64) },
             blocks: (0..2).map(|i| block(WIDTHS[index], 30 + 10 * (2 * index + i) as u64)).collect(),
-            norm: line(WIDTHS[index], 80 + index as u64),
+            norm: affine(WIDTHS[index], 80 + index as u64),
             window: 3,
         };
         San::new(3, map(3, 8, 90), vec![stage(0), stage(1)], map(WIDTHS[1], 7, 92))
@@ -473,6 +486,6 @@ mod tests {
     #[test]
     fn images_that_become_smaller_than_a_footprint_mirrors_are_not_taken() {
         let network = network(&pairwise());
-        assert!(network.takes(3, [8, 8]) && !network.takes(3, [8, 7]) && !network.takes(1, [8, 8]));
+        assert!(network.accepts(3, [8, 8]) && !network.accepts(3, [8, 7]) && !network.accepts(1, [8, 8]));
     }
 }

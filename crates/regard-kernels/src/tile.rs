@@ -1,4 +1,4 @@
-//! What window attention does at sixteen neighbouring pixels of one row.
+//! The steps of window attention on tiles of sixteen neighbouring pixels of one row.
 //!
 //! A tile is `[rows, 16]`: a channel, or a weight of one offset, for sixteen pixels. Lanes beyond the right
 //! edge of the image hold zeros in every tile that is read from it.
@@ -13,7 +13,7 @@ pub(crate) const TILE: usize = 16;
 
 /// Padded planes and the top left corner of the window of a tile's first pixel.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct WindowOrigin {
     pub plane: usize,
     pub stride: usize,
     /// Elements from a pixel to its right neighbour.
@@ -22,7 +22,7 @@ pub(crate) struct Place {
     column: usize,
 }
 
-impl Place {
+impl WindowOrigin {
     /// The tile at (row, column) of planes that hold `rows` of the image.
     pub fn new(window: &Window, rows: usize, row: usize, column: usize) -> Self {
         Self { plane: window.plane(rows), stride: window.stride(), step: window.step(), row, column }
@@ -109,43 +109,50 @@ pub(crate) fn write(tile: &[f32], count: usize, to: &mut [f32], plane: usize, st
 }
 
 /// Reads a tile of every channel of padded planes.
-pub(crate) fn read_padded(planes: &[f32], place: Place, tile: &mut [f32]) {
+pub(crate) fn read_padded(planes: &[f32], origin: WindowOrigin, tile: &mut [f32]) {
     for (channel, tile) in tile.chunks_exact_mut(TILE).enumerate() {
-        copy_whole_or_some(&planes[place.start(channel)..][..TILE], tile);
+        copy_whole_or_some(&planes[origin.start(channel)..][..TILE], tile);
     }
 }
 
 /// The adjoint of [`read_padded`].
-pub(crate) fn add_padded(tile: &[f32], planes: &mut [f32], place: Place) {
+pub(crate) fn add_padded(tile: &[f32], planes: &mut [f32], origin: WindowOrigin) {
     for (channel, tile) in tile.chunks_exact(TILE).enumerate() {
-        planes[place.start(channel)..][..TILE].iter_mut().zip(tile).for_each(|(sum, value)| *sum += value);
+        planes[origin.start(channel)..][..TILE].iter_mut().zip(tile).for_each(|(sum, value)| *sum += value);
     }
 }
 
 kernel!(
     /// `out[g][o] = sum over the channels of g of tile * window at o`
-    pub(crate) fn dots<'a>(tile: &'a [f32], planes: &'a [f32], place: Place, groups: Groups, span: Span, out: &'a mut [f32]) = dots_body
+    pub(crate) fn dots<'a>(tile: &'a [f32], planes: &'a [f32], origin: WindowOrigin, groups: Groups, span: Span, out: &'a mut [f32]) = dots_body
 );
 
 #[inline(always)]
-fn dots_body<V: Vector>(tile: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) {
-    place.check(groups.channels(), span, planes.len());
+fn dots_body<V: Vector>(
+    tile: &[f32],
+    planes: &[f32],
+    origin: WindowOrigin,
+    groups: Groups,
+    span: Span,
+    out: &mut [f32],
+) {
+    origin.check(groups.channels(), span, planes.len());
     let [rows, columns] = span;
     assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
     assert!(size::holds(out.len(), [groups.count, size::product("window", &span), TILE]), "an output of other offsets");
     // a compiled width keeps one sum per column of the window in registers
     match columns {
-        1 => dots_wide::<V, 1>(tile, planes, place, groups, rows, out),
-        2 => dots_wide::<V, 2>(tile, planes, place, groups, rows, out),
-        3 => dots_wide::<V, 3>(tile, planes, place, groups, rows, out),
-        4 => dots_wide::<V, 4>(tile, planes, place, groups, rows, out),
-        5 => dots_wide::<V, 5>(tile, planes, place, groups, rows, out),
-        6 => dots_wide::<V, 6>(tile, planes, place, groups, rows, out),
-        7 => dots_wide::<V, 7>(tile, planes, place, groups, rows, out),
-        8 => dots_wide::<V, 8>(tile, planes, place, groups, rows, out),
-        9 => dots_wide::<V, 9>(tile, planes, place, groups, rows, out),
-        10 => dots_wide::<V, 10>(tile, planes, place, groups, rows, out),
-        11 => dots_wide::<V, 11>(tile, planes, place, groups, rows, out),
+        1 => dots_wide::<V, 1>(tile, planes, origin, groups, rows, out),
+        2 => dots_wide::<V, 2>(tile, planes, origin, groups, rows, out),
+        3 => dots_wide::<V, 3>(tile, planes, origin, groups, rows, out),
+        4 => dots_wide::<V, 4>(tile, planes, origin, groups, rows, out),
+        5 => dots_wide::<V, 5>(tile, planes, origin, groups, rows, out),
+        6 => dots_wide::<V, 6>(tile, planes, origin, groups, rows, out),
+        7 => dots_wide::<V, 7>(tile, planes, origin, groups, rows, out),
+        8 => dots_wide::<V, 8>(tile, planes, origin, groups, rows, out),
+        9 => dots_wide::<V, 9>(tile, planes, origin, groups, rows, out),
+        10 => dots_wide::<V, 10>(tile, planes, origin, groups, rows, out),
+        11 => dots_wide::<V, 11>(tile, planes, origin, groups, rows, out),
         _ => panic!("window is {columns}, needs 1 to {}", Window::LARGEST),
     }
 }
@@ -154,7 +161,7 @@ fn dots_body<V: Vector>(tile: &[f32], planes: &[f32], place: Place, groups: Grou
 fn dots_wide<V: Vector, const S: usize>(
     tile: &[f32],
     planes: &[f32],
-    place: Place,
+    origin: WindowOrigin,
     groups: Groups,
     rows: usize,
     out: &mut [f32],
@@ -168,9 +175,9 @@ fn dots_wide<V: Vector, const S: usize>(
                     // SAFETY: `dots_body` checked the tile and the last window of the last channel
                     unsafe {
                         let left = V::load(tile.as_ptr().add(channel * TILE + lane));
-                        let right = planes.as_ptr().add(place.start(channel) + row * place.stride + lane);
+                        let right = planes.as_ptr().add(origin.start(channel) + row * origin.stride + lane);
                         for (column, sum) in sums.iter_mut().enumerate() {
-                            *sum = left.fma(V::load(right.add(column * place.step)), *sum);
+                            *sum = left.fma(V::load(right.add(column * origin.step)), *sum);
                         }
                     }
                 }
@@ -184,27 +191,34 @@ fn dots_wide<V: Vector, const S: usize>(
 
 kernel!(
     /// `out[c] = sum over offsets of weights[group of c][o] * window of c at o`
-    pub(crate) fn gather<'a>(weights: &'a [f32], planes: &'a [f32], place: Place, groups: Groups, span: Span, out: &'a mut [f32]) = gather_body
+    pub(crate) fn gather<'a>(weights: &'a [f32], planes: &'a [f32], origin: WindowOrigin, groups: Groups, span: Span, out: &'a mut [f32]) = gather_body
 );
 
 #[inline(always)]
-fn gather_body<V: Vector>(weights: &[f32], planes: &[f32], place: Place, groups: Groups, span: Span, out: &mut [f32]) {
-    place.check(groups.channels(), span, planes.len());
+fn gather_body<V: Vector>(
+    weights: &[f32],
+    planes: &[f32],
+    origin: WindowOrigin,
+    groups: Groups,
+    span: Span,
+    out: &mut [f32],
+) {
+    origin.check(groups.channels(), span, planes.len());
     let offsets = size::product("window", &[span[0], span[1]]);
     assert!(size::holds(weights.len(), [groups.count, offsets, TILE]), "weights of other offsets");
     assert!(size::holds(out.len(), [groups.count, groups.size, TILE]), "an output of other channels");
     for group in 0..groups.count {
         let mut index = 0;
         while index + 8 <= groups.size {
-            gather_some::<V, 8>(weights, planes, place, groups, (group, index), span, out);
+            gather_some::<V, 8>(weights, planes, origin, groups, (group, index), span, out);
             index += 8;
         }
         while index + 2 <= groups.size {
-            gather_some::<V, 2>(weights, planes, place, groups, (group, index), span, out);
+            gather_some::<V, 2>(weights, planes, origin, groups, (group, index), span, out);
             index += 2;
         }
         if index < groups.size {
-            gather_some::<V, 1>(weights, planes, place, groups, (group, index), span, out);
+            gather_some::<V, 1>(weights, planes, origin, groups, (group, index), span, out);
         }
     }
 }
@@ -213,7 +227,7 @@ fn gather_body<V: Vector>(weights: &[f32], planes: &[f32], place: Place, groups:
 fn gather_some<V: Vector, const C: usize>(
     weights: &[f32],
     planes: &[f32],
-    place: Place,
+    origin: WindowOrigin,
     groups: Groups,
     (group, first): (usize, usize),
     [rows, columns]: Span,
@@ -228,7 +242,7 @@ fn gather_some<V: Vector, const C: usize>(
                     let weight = V::load(weights.as_ptr().add(((group * rows + row) * columns + column) * TILE + lane));
                     for (index, sum) in sums.iter_mut().enumerate() {
                         let channel = groups.channel(group, first + index);
-                        let at = place.start(channel) + row * place.stride + column * place.step + lane;
+                        let at = origin.start(channel) + row * origin.stride + column * origin.step + lane;
                         *sum = weight.fma(V::load(planes.as_ptr().add(at)), *sum);
                     }
                 }
@@ -242,7 +256,7 @@ fn gather_some<V: Vector, const C: usize>(
 
 kernel!(
     /// `window of c at o += weights[group of c][o] * tile[c]`: the adjoint of [`gather`] and [`dots`]
-    pub(crate) fn scatter<'a>(weights: &'a [f32], tile: &'a [f32], planes: &'a mut [f32], place: Place, groups: Groups, span: Span) = scatter_body
+    pub(crate) fn scatter<'a>(weights: &'a [f32], tile: &'a [f32], planes: &'a mut [f32], origin: WindowOrigin, groups: Groups, span: Span) = scatter_body
 );
 
 #[inline(always)]
@@ -250,12 +264,12 @@ fn scatter_body<V: Vector>(
     weights: &[f32],
     tile: &[f32],
     planes: &mut [f32],
-    place: Place,
+    origin: WindowOrigin,
     groups: Groups,
     span: Span,
 ) {
     let [rows, columns] = span;
-    place.check(groups.channels(), span, planes.len());
+    origin.check(groups.channels(), span, planes.len());
     let offsets = size::product("window", &span);
     assert!(size::holds(weights.len(), [groups.count, offsets, TILE]), "weights of other offsets");
     assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
@@ -272,7 +286,7 @@ fn scatter_body<V: Vector>(
                             let weight = V::load(weights.as_ptr().add(at));
                             for index in 0..groups.size {
                                 let channel = groups.channel(group, index);
-                                let at = place.start(channel) + row * place.stride + column * place.step + lane;
+                                let at = origin.start(channel) + row * origin.stride + column * origin.step + lane;
                                 let to = planes.as_mut_ptr().add(at);
                                 weight.fma(V::load(tile.as_ptr().add(channel * TILE + lane)), V::load(to)).store(to);
                             }
@@ -330,33 +344,33 @@ fn softmax_body<V: Vector>(scores: &mut [f32], offsets: usize, mask: &[f32]) {
 
 kernel!(
     /// Gradients of weights become gradients of scores.
-    pub(crate) fn softmax_backward<'a>(weights: &'a [f32], slopes: &'a mut [f32], offsets: usize) = softmax_backward_body
+    pub(crate) fn softmax_backward<'a>(weights: &'a [f32], grads: &'a mut [f32], offsets: usize) = softmax_backward_body
 );
 
 #[inline(always)]
-fn softmax_backward_body<V: Vector>(weights: &[f32], slopes: &mut [f32], offsets: usize) {
+fn softmax_backward_body<V: Vector>(weights: &[f32], grads: &mut [f32], offsets: usize) {
     let group = size::product("window", &[offsets, TILE]);
-    for (weights, slopes) in weights.chunks_exact(group).zip(slopes.chunks_exact_mut(group)) {
+    for (weights, grads) in weights.chunks_exact(group).zip(grads.chunks_exact_mut(group)) {
         for lane in (0..TILE).step_by(V::LANES) {
             // SAFETY: both have `offsets` tiles
             unsafe {
-                let (weights, slopes) = (weights.as_ptr().add(lane), slopes.as_mut_ptr().add(lane));
+                let (weights, grads) = (weights.as_ptr().add(lane), grads.as_mut_ptr().add(lane));
                 let mut dot = [V::zero(); 2];
                 for offset in 0..offsets {
-                    let (weight, slope) = (V::load(weights.add(offset * TILE)), V::load(slopes.add(offset * TILE)));
-                    dot[offset % 2] = weight.fma(slope, dot[offset % 2]);
+                    let (weight, grad) = (V::load(weights.add(offset * TILE)), V::load(grads.add(offset * TILE)));
+                    dot[offset % 2] = weight.fma(grad, dot[offset % 2]);
                 }
                 let dot = dot[0].add(dot[1]);
                 for offset in 0..offsets {
-                    let slope = slopes.add(offset * TILE);
-                    V::load(weights.add(offset * TILE)).mul(V::load(slope).sub(dot)).store(slope);
+                    let grad = grads.add(offset * TILE);
+                    V::load(weights.add(offset * TILE)).mul(V::load(grad).sub(dot)).store(grad);
                 }
             }
         }
     }
 }
 
-/// How the value of a pixel meets that of its neighbour.
+/// How the value of a pixel is combined with that of its neighbour.
 #[derive(Clone, Copy)]
 pub(crate) enum Pairing {
     Add,
@@ -368,23 +382,36 @@ pub(crate) enum Pairing {
 
 kernel!(
     /// `out[c][o] = tile[c] (pairing) window of c at o`, for every channel of the tile
-    pub(crate) fn pair<'a>(pairing: Pairing, tile: &'a [f32], planes: &'a [f32], place: Place, span: Span, out: &'a mut [f32]) = pair_body
+    pub(crate) fn pair<'a>(pairing: Pairing, tile: &'a [f32], planes: &'a [f32], origin: WindowOrigin, span: Span, out: &'a mut [f32]) = pair_body
 );
 
 #[inline(always)]
-fn pair_body<V: Vector>(pairing: Pairing, tile: &[f32], planes: &[f32], place: Place, span: Span, out: &mut [f32]) {
+fn pair_body<V: Vector>(
+    pairing: Pairing,
+    tile: &[f32],
+    planes: &[f32],
+    origin: WindowOrigin,
+    span: Span,
+    out: &mut [f32],
+) {
     // a loop for each, without a choice inside, and without closures: these have the plain instruction set
     match pairing {
-        Pairing::Add => pair_by::<V, { Pairing::Add as u8 }>(tile, planes, place, span, out),
-        Pairing::Subtract => pair_by::<V, { Pairing::Subtract as u8 }>(tile, planes, place, span, out),
-        Pairing::Multiply => pair_by::<V, { Pairing::Multiply as u8 }>(tile, planes, place, span, out),
-        Pairing::First => pair_by::<V, { Pairing::First as u8 }>(tile, planes, place, span, out),
-        Pairing::Second => pair_by::<V, { Pairing::Second as u8 }>(tile, planes, place, span, out),
+        Pairing::Add => pair_by::<V, { Pairing::Add as u8 }>(tile, planes, origin, span, out),
+        Pairing::Subtract => pair_by::<V, { Pairing::Subtract as u8 }>(tile, planes, origin, span, out),
+        Pairing::Multiply => pair_by::<V, { Pairing::Multiply as u8 }>(tile, planes, origin, span, out),
+        Pairing::First => pair_by::<V, { Pairing::First as u8 }>(tile, planes, origin, span, out),
+        Pairing::Second => pair_by::<V, { Pairing::Second as u8 }>(tile, planes, origin, span, out),
     }
 }
 
 #[inline(always)]
-fn pair_by<V: Vector, const PAIRING: u8>(tile: &[f32], planes: &[f32], place: Place, span: Span, out: &mut [f32]) {
+fn pair_by<V: Vector, const PAIRING: u8>(
+    tile: &[f32],
+    planes: &[f32],
+    origin: WindowOrigin,
+    span: Span,
+    out: &mut [f32],
+) {
     const ADD: u8 = Pairing::Add as u8;
     const SUBTRACT: u8 = Pairing::Subtract as u8;
     const MULTIPLY: u8 = Pairing::Multiply as u8;
@@ -394,7 +421,7 @@ fn pair_by<V: Vector, const PAIRING: u8>(tile: &[f32], planes: &[f32], place: Pl
     if channels == 0 {
         return;
     }
-    place.check(channels, span, planes.len());
+    origin.check(channels, span, planes.len());
     assert!(tile.len() >= channels * TILE, "a tile of {channels} channels");
     for channel in 0..channels {
         for lane in (0..TILE).step_by(V::LANES) {
@@ -402,10 +429,10 @@ fn pair_by<V: Vector, const PAIRING: u8>(tile: &[f32], planes: &[f32], place: Pl
             unsafe {
                 let first = V::load(tile.as_ptr().add(channel * TILE + lane));
                 for row in 0..rows {
-                    let start = planes.as_ptr().add(place.start(channel) + row * place.stride + lane);
+                    let start = planes.as_ptr().add(origin.start(channel) + row * origin.stride + lane);
                     let out = out.as_mut_ptr().add((channel * rows + row) * columns * TILE + lane);
                     for column in 0..columns {
-                        let second = V::load(start.add(column * place.step));
+                        let second = V::load(start.add(column * origin.step));
                         let value = match PAIRING {
                             ADD => first.add(second),
                             SUBTRACT => first.sub(second),

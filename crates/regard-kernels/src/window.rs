@@ -8,9 +8,9 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 use crate::elementwise::{piece, rows_per_task, share, written, zeroed};
-use crate::fresh::Fresh;
 use crate::size;
 use crate::tile::{Span, TILE};
+use crate::uninit::UninitWriter;
 
 /// Rows of one task, of one image and of sixteen, about. Fixed, so that sums are ordered the same whatever the number of
 /// threads.
@@ -246,7 +246,7 @@ pub(crate) fn separate(x: &[f32], batch: usize) -> Vec<f32> {
     each_sixteen(x, batch, |x, out| out.push_transposed([x.len() / TILE, TILE], (x, TILE), x.len() / TILE))
 }
 
-fn each_sixteen(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut Fresh) + Sync) -> Vec<f32> {
+fn each_sixteen(x: &[f32], batch: usize, group: impl Fn(&[f32], &mut UninitWriter) + Sync) -> Vec<f32> {
     let len = (x.len() / batch * TILE).max(1);
     written(x.len(), len, |index, out| group(piece(x, index, len), out))
 }

@@ -8,27 +8,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use regard_kernels::additive::Additive;
 use regard_kernels::attention::Attention;
-use regard_kernels::batch_norm::{self, After, BatchNorm};
+use regard_kernels::batch_norm::{self, Activation, BatchNorm};
 use regard_kernels::blocks::Blocks;
 use regard_kernels::channels::Channels;
 use regard_kernels::convolution::Convolution;
 use regard_kernels::cross_entropy::CrossEntropy;
 use regard_kernels::encoder::Encoder;
 use regard_kernels::gamma::{Moments, Statistics};
-use regard_kernels::integer::Rounded;
-use regard_kernels::linear::{Linear, Wanted};
+use regard_kernels::integer::QuantizedWeights;
+use regard_kernels::linear::{Linear, NeedsGrad};
 use regard_kernels::local::Local;
 use regard_kernels::nl_means::NlMeans;
 use regard_kernels::pairwise::{self, Pairwise, Position};
 use regard_kernels::patchwise::{self, PatchAggregate, PatchRelate};
 use regard_kernels::pool::BlockMax;
-use regard_kernels::residual::{self, Folded, Residual};
-use regard_kernels::san::{Line, Map, San, Stage};
+use regard_kernels::residual::{self, FoldedConv, Residual};
+use regard_kernels::san::{Affine, Conv1x1, San, Stage};
 use regard_kernels::softmax;
 use regard_kernels::transformer::{Parameters, Precision, Readout, Transformer};
 use regard_kernels::window::Window;
 
-const WANTED: Wanted = Wanted { input: true, parameters: true };
+const WANTED: NeedsGrad = NeedsGrad { input: true, parameters: true };
 
 /// Numbers that wrap to nothing when they are multiplied by a power of two, and the largest.
 fn hostile() -> impl Iterator<Item = usize> {
@@ -115,13 +115,13 @@ fn attention_refuses_sizes_that_wrap() {
 fn norms_and_losses_refuse_sizes_that_wrap() {
     let x = zeros(8);
     let moments = Moments { mean: zeros(2), variance: zeros(2), count: 1 };
-    refuses("batch moments", [2; 2], |[channels, places]| _ = batch_norm::moments(&x, channels, places));
-    refuses("batch norm", [2], |[places]| {
-        let case = BatchNorm { places, epsilon: 1.0, after: After::Relu };
+    refuses("batch moments", [2; 2], |[channels, pixels]| _ = batch_norm::moments(&x, channels, pixels));
+    refuses("batch norm", [2], |[pixels]| {
+        let case = BatchNorm { pixels, epsilon: 1.0, activation: Activation::Relu };
         let _ = case.forward(&x, &zeros(2), &zeros(2), &moments);
     });
-    refuses("batch norm backward", [2], |[places]| {
-        let case = BatchNorm { places, epsilon: 1.0, after: After::Nothing };
+    refuses("batch norm backward", [2], |[pixels]| {
+        let case = BatchNorm { pixels, epsilon: 1.0, activation: Activation::Identity };
         let _ = case.backward([&x, &zeros(2), &zeros(2)], &moments, Statistics::Batch, &x);
     });
     refuses("cross entropy", [2], |[classes]| {
@@ -145,7 +145,7 @@ fn linear_maps_and_convolutions_refuse_sizes_that_wrap() {
     refuses("linear backward", [2; 2], |[inputs, outputs]| {
         let _ = Linear { inputs, outputs }.backward(&zeros(8), &zeros(4), &zeros(8), WANTED);
     });
-    refuses("rounded weights", [2], |[inputs]| _ = Rounded::new(&zeros(8), inputs));
+    refuses("rounded weights", [2], |[inputs]| _ = QuantizedWeights::new(&zeros(8), inputs));
     // the stride may be as large as it likes: there is one window then
     let convolution = |[inputs, outputs, height, width, kernel, padding]: [usize; 6]| Convolution {
         inputs,
@@ -321,12 +321,12 @@ fn whole_networks_refuse_sizes_that_wrap() {
             blocks: Vec::new(),
             readout: Readout::Tokens,
             norm: (&dim, &dim),
-            answers: vec![(&numbers[..8], &dim[..2])],
+            classifiers: vec![(&numbers[..8], &dim[..2])],
         };
         let _ = Transformer::new(&parameters, Precision::Float).forward(&zeros(32));
     });
 
-    let folded = |[inputs, outputs, kernel]: [usize; 3], [kernel_size, stride, padding]: [usize; 3]| Folded {
+    let folded = |[inputs, outputs, kernel]: [usize; 3], [kernel_size, stride, padding]: [usize; 3]| FoldedConv {
         weight: zeros(inputs * outputs * kernel * kernel),
         bias: zeros(outputs),
         kernel: kernel_size,
@@ -340,16 +340,16 @@ fn whole_networks_refuse_sizes_that_wrap() {
             stem: folded([2, 2, 2], [kernel, 2, padding]),
             pool: true,
             blocks: Vec::new(),
-            answer: [zeros(4), zeros(2)],
+            classifier: [zeros(4), zeros(2)],
         })
     };
     refuses("residual network", [2, 2, 1], |sizes| _ = network(sizes).forward(&zeros(32), [4, 4]));
     refuses("residual network's pictures", [4, 4], |sides| _ = network([2, 2, 1]).forward(&zeros(32), sides));
 
-    let map = |inputs: usize, outputs: usize| Map { weight: zeros(inputs * outputs), bias: zeros(outputs) };
+    let map = |inputs: usize, outputs: usize| Conv1x1 { weight: zeros(inputs * outputs), bias: zeros(outputs) };
     let san = |channels: usize, window: usize| {
-        let norm = Line { scale: zeros(2), shift: zeros(2) };
-        let stage = Stage { enter: map(2, 2), blocks: Vec::new(), norm, window };
+        let norm = Affine { scale: zeros(2), shift: zeros(2) };
+        let stage = Stage { transition: map(2, 2), blocks: Vec::new(), norm, window };
         San::new(channels, map(2, 2), vec![stage], map(2, 2))
     };
     refuses("san", [2, 3], |[channels, window]| _ = san(channels, window).forward(&zeros(32), [4, 4]));

@@ -13,7 +13,7 @@ use burn::module::{Flag, Initializer, Module, Param};
 use burn::tensor::activation::relu;
 use burn::tensor::module::{batch_norm, batch_norm_train};
 use burn::tensor::{Device, Tensor, TensorData};
-use regard_kernels::batch_norm::{self as kernels, After};
+use regard_kernels::batch_norm::{self as kernels, Activation};
 use regard_kernels::gamma::{Moments, Statistics};
 use std::sync::{Arc, OnceLock};
 
@@ -66,7 +66,7 @@ impl BatchNorm {
     /// # Panics
     /// When the input has other channels, or nothing in it.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.followed(x, After::Nothing)
+        self.followed(x, Activation::Identity)
     }
 
     /// [`forward`](Self::forward), then ReLU.
@@ -74,21 +74,21 @@ impl BatchNorm {
     /// # Panics
     /// As there.
     pub fn forward_relu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.followed(x, After::Relu)
+        self.followed(x, Activation::Relu)
     }
 
-    fn followed<const D: usize>(&self, x: Tensor<D>, after: After) -> Tensor<D> {
+    fn followed<const D: usize>(&self, x: Tensor<D>, after: Activation) -> Tensor<D> {
         let (shape, width) = (x.dims(), self.gamma.lazy_shape()[0]);
         assert!(D >= 2, "batch_norm: input of rank {D} has no channels");
         assert!(shape[1] == width, "batch_norm: input has channels {}, weight has channels {width}", shape[1]);
         assert!(!shape.contains(&0), "batch_norm: input of shape {shape:?} is empty");
         if !fused::runs_on(&x) {
             let out = self.plain(x);
-            return if after == After::Relu { relu(out) } else { out };
+            return if after == Activation::Relu { relu(out) } else { out };
         }
         let norms = Norms::new([self], &x.device()).expect("one norm agrees with itself");
-        let (places, epsilon) = (shape[2..].iter().product(), self.epsilon as f32);
-        let kernel = Fused { norm: kernels::BatchNorm { places, epsilon, after }, norms: norms.clone() };
+        let (pixels, epsilon) = (shape[2..].iter().product(), self.epsilon as f32);
+        let kernel = Fused { norm: kernels::BatchNorm { pixels, epsilon, activation: after }, norms: norms.clone() };
         let inputs = [x.into_dispatch(), self.gamma.val().into_dispatch(), self.beta.val().into_dispatch()];
         let out = fused::apply(kernel, inputs, shape);
         norms.update([self]);
@@ -195,7 +195,7 @@ struct Fused {
 
 impl Fused {
     fn moments(&self, x: &[f32], channels: usize) -> &Moments {
-        let [moments] = self.norms.moments(|| [kernels::moments(x, channels, self.norm.places)]);
+        let [moments] = self.norms.moments(|| [kernels::moments(x, channels, self.norm.pixels)]);
         moments
     }
 }

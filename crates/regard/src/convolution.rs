@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use regard_kernels::convolution::Convolution;
-use regard_kernels::linear::Wanted;
+use regard_kernels::linear::NeedsGrad;
 
 use crate::fused::{self, Kept, Kernel};
 
@@ -32,7 +32,7 @@ pub fn convolution(
         return conv2d(image, weight, bias, ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1));
     }
     let case = Convolution { inputs, outputs, image: [height, width], kernel, stride, padding };
-    let [rows, columns] = case.map();
+    let [rows, columns] = case.output_size();
     let shape = [batch, outputs, rows, columns];
     let (image, weight) = (image.into_dispatch(), weight.into_dispatch());
     match bias {
@@ -72,7 +72,7 @@ impl Kernel<2> for Convolution {
         (Convolution::forward(self, x, weight, &[]), Vec::new())
     }
     fn backward(&self, [x, weight]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
-        let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] };
+        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] };
         let [input, weight, _] = Convolution::backward(self, x, weight, grad, wanted);
         [input, weight]
     }
@@ -83,7 +83,7 @@ impl Kernel<3> for Convolution {
         (Convolution::forward(self, x, weight, bias), Vec::new())
     }
     fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
+        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
         Convolution::backward(self, x, weight, grad, wanted)
     }
 }

@@ -14,14 +14,14 @@ pub fn cpu() -> Device {
 ///
 /// For programs to call once at their start.
 pub fn keep_memory() {
-    regard_kernels::memory::keep();
+    regard_kernels::memory::keep_freed();
 }
 
 /// Takes memory for tensors on the CPU in large pages: what runs for long becomes faster, up to a tenth.
 ///
 /// For programs to call after [`keep_memory`], before they start threads.
 pub fn large_pages() {
-    regard_kernels::memory::in_large_pages();
+    regard_kernels::memory::use_huge_pages();
 }
 
 /// The device that a user names: `cpu`, `wgpu` or `cuda`.

@@ -2,9 +2,9 @@
 
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData, activation};
-use regard_kernels::cross_entropy::{CrossEntropy, NOBODY};
+use regard_kernels::cross_entropy::{CrossEntropy, IGNORE};
 use regard_kernels::encoder::Encoder;
-use regard_kernels::linear::{Linear, Wanted};
+use regard_kernels::linear::{Linear, NeedsGrad};
 use regard_kernels::{gelu as gelu_kernels, layer_norm as norm_kernels, softmax as softmax_kernels};
 
 use crate::fused::{self, Kept, Kernel};
@@ -120,7 +120,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Vec<Option<u32>>, smoothing: f6
     let [rows, classes] = logits.dims();
     assert!(rows == targets.len(), "cross_entropy: {rows} rows of logits, {} targets", targets.len());
     if fused::runs_on(&logits) {
-        let targets = targets.iter().map(|target| target.unwrap_or(NOBODY)).collect();
+        let targets = targets.iter().map(|target| target.unwrap_or(IGNORE)).collect();
         let kernel = CrossEntropy { classes, targets, smoothing: smoothing as f32 };
         return fused::apply(kernel, [logits.into_dispatch()], [1]);
     }
@@ -203,7 +203,7 @@ impl Kernel<2> for Linear {
         (Linear::forward(self, x, weight, &[]), Vec::new())
     }
     fn backward(&self, [x, weight]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
-        let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] };
+        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] };
         let [input, weight, _] = Linear::backward(self, x, weight, grad, wanted);
         [input, weight]
     }
@@ -214,7 +214,7 @@ impl Kernel<3> for Linear {
         (Linear::forward(self, x, weight, bias), Vec::new())
     }
     fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        let wanted = Wanted { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
+        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
         Linear::backward(self, x, weight, grad, wanted)
     }
 }

@@ -9,10 +9,10 @@ use burn::module::Param;
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::tensor::{Device, Tensor, TensorData};
-use regard_kernels::residual::{self, Folded, Residual};
+use regard_kernels::residual::{self, FoldedConv, Residual};
 use regard_kernels::san::San;
 use regard_kernels::transformer::{
-    BlockParameters, Later, LaterBlock, Packed, Parameters, Precision, Readout, Transformer,
+    BlockParameters, LazyBlock, LazyLinear, PackedLinear, Parameters, Precision, Readout, Transformer,
 };
 
 use crate::batch_norm::{BatchNorm, Running};
@@ -75,9 +75,9 @@ impl Prepared {
         let [batch, channels, rows, columns] = images.dims();
         let sides = [rows, columns];
         let fits = match &self.fast {
-            Some(Fast::Transformer(fast)) => fast.takes(channels, sides),
+            Some(Fast::Transformer(fast)) => fast.accepts(channels, sides),
             Some(Fast::Residual(fast)) => channels == fast.channels() && rows * columns > 0,
-            Some(Fast::San(fast)) => fast.takes(channels, sides),
+            Some(Fast::San(fast)) => fast.accepts(channels, sides),
             None => false,
         };
         let Some(fast) = self.fast.as_ref().filter(|_| fits) else {
@@ -139,14 +139,14 @@ impl Once {
     pub fn forward(self, images: Tensor<4>) -> Result<Tensor<2>, Error> {
         let Self { mut model, shell } = self;
         let [batch, channels, rows, columns] = images.dims();
-        let shell = shell.filter(|shell| batch == 1 && shell.takes(channels, [rows, columns]));
+        let shell = shell.filter(|shell| batch == 1 && shell.accepts(channels, [rows, columns]));
         let (Some(shell), Some(blocks)) = (shell, blocks(&mut model)) else {
             return Ok(Prepared::new(weights::read_rest(model, "")?).forward(images));
         };
         let blocks = std::mem::take(blocks).into_iter().enumerate().map(later).collect();
         let (device, data) = (images.device(), images.into_data());
         let data = data.as_slice().expect("the CPU's images are f32");
-        let logits = shell.once(data, blocks)?;
+        let logits = shell.forward_lazy(data, blocks)?;
         Ok(Tensor::from_data(TensorData::new(logits, [1, shell.classes()]), &device))
     }
 }
@@ -162,14 +162,14 @@ fn blocks(model: &mut Model) -> Option<&mut Vec<EncoderBlock>> {
 }
 
 /// A block whose maps are read and packed when their turn comes.
-fn later((index, block): (usize, EncoderBlock)) -> LaterBlock<Error> {
+fn later((index, block): (usize, EncoderBlock)) -> LazyBlock<Error> {
     let EncoderBlock { norm1, attn, ls1, norm2, mlp, ls2 } = block;
     let [norm1, norm2] = [norm1, norm2].map(|one| norm(&one).map(|numbers| numbers.to_vec()));
-    let later = |map: Linear, scale: Option<LayerScale>, name: &str| -> Later<Error> {
+    let later = |map: Linear, scale: Option<LayerScale>, name: &str| -> LazyLinear<Error> {
         let place = format!("blocks.{index}.{name}");
         Box::new(move || packed_map(map, scale, &place))
     };
-    LaterBlock {
+    LazyBlock {
         norm1,
         qkv: later(attn.qkv, None, "attn.qkv"),
         proj: later(attn.proj, ls1, "attn.proj"),
@@ -180,11 +180,11 @@ fn later((index, block): (usize, EncoderBlock)) -> LaterBlock<Error> {
 }
 
 /// Reads a map if it is still in its file, and packs it.
-fn packed_map(map: Linear, scale: Option<LayerScale>, place: &str) -> Result<Packed, Error> {
+fn packed_map(map: Linear, scale: Option<LayerScale>, place: &str) -> Result<PackedLinear, Error> {
     let map = weights::read_rest(map, place)?;
     let scale = scale.map(|scale| numbers(&scale.gamma));
     let pair = linear(&map).expect("`Parts` looked for the bias");
-    Ok(Packed::new(both(&pair), scale.as_deref(), Precision::Float))
+    Ok(PackedLinear::new(both(&pair), scale.as_deref(), Precision::Float))
 }
 
 /// The fast form of a model, if it has one.
@@ -225,12 +225,12 @@ fn residual(resnet: &ResNet) -> Option<Residual> {
         stem: folded(&resnet.conv1, &resnet.bn1)?,
         pool: resnet.maxpool.is_some(),
         blocks: resnet.layer_.iter().flatten().map(block).collect::<Option<_>>()?,
-        answer: linear(&resnet.fc)?.map(|numbers| numbers.to_vec()),
+        classifier: linear(&resnet.fc)?.map(|numbers| numbers.to_vec()),
     }))
 }
 
 /// A convolution whose outputs are normalised by moments that no longer change.
-fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<Folded> {
+fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<FoldedConv> {
     let ([kernel, across], [stride, aside]) = (convolution.kernel_size, convolution.stride);
     let PaddingConfig2d::Explicit(padding, left, bottom, right) = convolution.padding else { return None };
     let plain = convolution.bias.is_none() && convolution.groups == 1 && convolution.dilation == [1, 1];
@@ -245,7 +245,7 @@ fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<Folded> {
     let depth = weight.len() / gamma.len();
     weight.iter_mut().enumerate().for_each(|(at, weight)| *weight = (f64::from(*weight) * factor(at / depth)) as f32);
     let bias = (0..gamma.len()).map(|i| (f64::from(beta[i]) - f64::from(mean[i]) * factor(i)) as f32).collect();
-    Some(Folded { weight, bias, kernel, stride, padding })
+    Some(FoldedConv { weight, bias, kernel, stride, padding })
 }
 
 /// Whose positions are learned.
@@ -336,7 +336,7 @@ impl<'a> Parts<'a> {
             blocks: Vec::new(),
             readout: self.readout,
             norm: both(&norm),
-            answers: answers.iter().map(both).collect(),
+            classifiers: answers.iter().map(both).collect(),
         };
         Some(Transformer::new(&parameters, precision))
     }

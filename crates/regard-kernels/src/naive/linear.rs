@@ -15,7 +15,7 @@ pub fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
 /// Image, weight and bias.
 #[must_use]
 pub fn convolution(case: &Convolution, inputs: &[Vec<f64>]) -> Vec<f64> {
-    let ([height, width], [rows, columns]) = (case.image, case.map());
+    let ([height, width], [rows, columns]) = (case.image, case.output_size());
     let (channels, kernel) = (case.inputs, case.kernel);
     let mut out = Vec::new();
     for image in inputs[0].chunks(channels * height * width) {

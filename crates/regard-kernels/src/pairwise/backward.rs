@@ -2,16 +2,16 @@
 //!
 //! With given moments one sweep over the image is enough. With the batch's own, the gradient of a norm's input needs
 //! the means of gradients over all pairs. Hence a sweep for the second norm and one for the first; what the means of the
-//! first take off the inputs' gradients is linear in the relations, and a last sweep without gamma mends it.
+//! first take off the inputs' gradients is linear in the relations, and a last sweep without gamma subtracts it.
 
 use rayon::prelude::*;
 use std::ops::Range;
 
 use super::{At, Gamma, Image, Inputs, Pairwise, Part, Position, Relation, Scratch, without_values};
-use crate::elementwise::{add_all, joined};
+use crate::elementwise::{add_all, concat};
 use crate::gamma::{Moments, NormGrads, Statistics, add_row_sums, valid};
 use crate::product::{Matrix, Size, add_row_products, multiply};
-use crate::tile::{self, Groups, Place, TILE};
+use crate::tile::{self, Groups, TILE, WindowOrigin};
 use crate::window::{Border, interleave, separate};
 
 impl Pairwise {
@@ -48,15 +48,15 @@ impl Pairwise {
         let gamma = Gamma::new(self, inputs[4], moments);
         let sweep = |wanted: Wanted, second: Option<&NormGrads>| self.sweep_grads(inputs, &gamma, grad, wanted, second);
         let Grads { images, sums } = match statistics {
-            Statistics::Given => sweep(Wanted { second: true, first: true, mend: None }, None),
+            Statistics::Given => sweep(Wanted { second: true, first: true, batch_means: None }, None),
             Statistics::Batch => {
-                let mut all = sweep(Wanted { second: true, first: false, mend: None }, None);
+                let mut all = sweep(Wanted { second: true, first: false, batch_means: None }, None);
                 let second = all.sums.norm2.mean(moments[1].count);
-                let middle = sweep(Wanted { second: false, first: true, mend: None }, Some(&second));
+                let middle = sweep(Wanted { second: false, first: true, batch_means: None }, Some(&second));
                 all.sums.norm1 = middle.sums.norm1;
                 all.sums.linear1 = middle.sums.linear1;
                 let first = all.sums.norm1.mean(moments[0].count);
-                let last = sweep(Wanted { second: false, first: false, mend: Some(&first) }, None);
+                let last = sweep(Wanted { second: false, first: false, batch_means: Some(&first) }, None);
                 for ((image, middle), last) in all.images.iter_mut().zip(middle.images).zip(last.images) {
                     (image.phi, image.psi, image.position) = (middle.phi, middle.psi, middle.position);
                     add_all(&mut image.phi, [last.phi]);
@@ -71,7 +71,7 @@ impl Pairwise {
             add_all(&mut position, [image.position]);
             maps.iter_mut().zip([image.phi, image.psi, image.beta]).for_each(|(all, image)| all.push(image));
         }
-        let [phi, psi, beta] = maps.map(|images| joined(&images));
+        let [phi, psi, beta] = maps.map(|images| concat(&images));
         let Sums { norm1, linear1, norm2, linear2, bias } = sums;
         let gamma = [norm1.weight, norm1.bias, linear1, norm2.weight, norm2.bias, linear2, bias].concat();
         [phi, psi, beta, position, gamma]
@@ -87,7 +87,7 @@ impl Pairwise {
         second: Option<&NormGrads>,
     ) -> Grads {
         let window = &self.window;
-        let inputs = if wanted.mend.is_some() { without_values(inputs) } else { inputs };
+        let inputs = if wanted.batch_means.is_some() { without_values(inputs) } else { inputs };
         let images: Vec<(ImageGrads, Sums)> = (0..self.batch)
             .into_par_iter()
             .map(|index| {
@@ -99,8 +99,8 @@ impl Pairwise {
                         for row in rows {
                             for (column, count) in window.tiles() {
                                 let at = (row, column, count);
-                                match wanted.mend {
-                                    Some(first) => image.mend(gamma, at, first, scratch, &mut band),
+                                match wanted.batch_means {
+                                    Some(first) => image.subtract_batch_means(gamma, at, first, scratch, &mut band),
                                     None => image.backward(gamma, grad, at, wanted, second, scratch, &mut band),
                                 }
                             }
@@ -146,13 +146,13 @@ struct Wanted<'a> {
     /// Gradients of what comes before it, and of the other inputs.
     first: bool,
     /// Nothing but what these means of the first norm take off the gradients of the inputs.
-    mend: Option<&'a NormGrads>,
+    batch_means: Option<&'a NormGrads>,
 }
 
 impl Wanted<'_> {
     /// Planes of features, values and coordinates that have gradients; others are left empty.
     fn planes(&self, case: &Pairwise) -> [usize; 3] {
-        let inputs = usize::from(self.first || self.mend.is_some());
+        let inputs = usize::from(self.first || self.batch_means.is_some());
         [inputs * case.features, usize::from(self.second) * case.values, inputs * case.places()]
     }
 }
@@ -243,29 +243,29 @@ impl Image<'_> {
     ) {
         let (case, window, all) = (self.case, &self.case.window, self.case.pairs());
         let (d, hidden, weights) = (case.delta(), case.hidden, case.weights);
-        let place = Place::new(window, window.height, at.0, at.1);
-        let local = Place::new(window, band.rows.len(), at.0 - band.rows.start, at.1);
+        let place = WindowOrigin::new(window, window.height, at.0, at.1);
+        let local = WindowOrigin::new(window, band.rows.len(), at.0 - band.rows.start, at.1);
         let valid = valid(at.2);
-        self.weigh(gamma, at, scratch);
+        self.attention_weights(gamma, at, scratch);
         tile::read(grad, window, at, scratch.out);
-        tile::dots(scratch.out, &self.beta, place, case.groups(), window.span(), scratch.slopes);
-        tile::softmax_backward(scratch.weights, scratch.slopes, window.offsets());
+        tile::dots(scratch.out, &self.beta, place, case.groups(), window.span(), scratch.score_grads);
+        tile::softmax_backward(scratch.weights, scratch.score_grads, window.offsets());
         if wanted.second {
             tile::scatter(scratch.weights, scratch.out, &mut band.beta, local, case.groups(), window.span());
-            add_row_sums(scratch.slopes, &mut band.sums.bias);
+            add_row_sums(scratch.score_grads, &mut band.sums.bias);
         }
         scratch.tile.fill(0.0);
         for part in case.parts() {
             let pairs = part.pairs();
-            let slopes = &scratch.slopes[part.range().start..];
+            let score_grads = &scratch.score_grads[part.range().start..];
             let hidden_grad = &mut scratch.hidden_grad[..hidden * pairs];
             let size = Size { m: hidden, inner: weights, n: pairs };
-            multiply(size, Matrix::transposed(gamma.linear2, hidden), (slopes, all), (hidden_grad, pairs), false);
+            multiply(size, Matrix::transposed(gamma.linear2, hidden), (score_grads, all), (hidden_grad, pairs), false);
             gamma.norm2.backward(&scratch.hidden[part.of(hidden)], &valid, second, hidden_grad, &mut band.sums.norm2);
             if wanted.second {
                 let relu = &scratch.relu2[part.of(hidden)];
                 let size = Size { m: weights, inner: pairs, n: hidden };
-                add_row_products(size, (slopes, all), (relu, pairs), &mut band.sums.linear2);
+                add_row_products(size, (score_grads, all), (relu, pairs), &mut band.sums.linear2);
             }
             if wanted.first {
                 let relu = &scratch.relu1[part.of(d)];
@@ -284,14 +284,14 @@ impl Image<'_> {
     }
 
     /// Takes the means of the first norm off the gradients of the inputs.
-    fn mend(&self, gamma: &Gamma, at: At, first: &NormGrads, scratch: &mut Scratch, band: &mut Band) {
+    fn subtract_batch_means(&self, gamma: &Gamma, at: At, first: &NormGrads, scratch: &mut Scratch, band: &mut Band) {
         let (case, valid) = (self.case, valid(at.2));
         self.read(at, scratch);
         scratch.tile.fill(0.0);
         for part in case.parts() {
             self.relate(at, part, scratch);
             let delta_grad = &mut scratch.delta_grad[..case.delta() * part.pairs()];
-            gamma.norm1.mend(&scratch.delta[part.of(case.delta())], &valid, first, delta_grad);
+            gamma.norm1.subtract_batch_means(&scratch.delta[part.of(case.delta())], &valid, first, delta_grad);
             self.relate_backward(at, part, scratch, band);
         }
         self.write_own(at, scratch, band);
@@ -302,8 +302,8 @@ impl Image<'_> {
     fn relate_backward(&self, at: At, part: Part, scratch: &mut Scratch, band: &mut Band) {
         let (case, window, span) = (self.case, &self.case.window, part.span());
         let (features, offsets) = (case.features, part.rows * part.columns);
-        let place = Place::new(window, window.height, at.0, at.1).shifted(part.row, 0);
-        let local = Place::new(window, band.rows.len(), at.0 - band.rows.start, at.1).shifted(part.row, 0);
+        let place = WindowOrigin::new(window, window.height, at.0, at.1).shifted(part.row, 0);
+        let local = WindowOrigin::new(window, band.rows.len(), at.0 - band.rows.start, at.1).shifted(part.row, 0);
         let (relation, position) =
             scratch.delta_grad[..case.delta() * part.pairs()].split_at((case.delta() - case.places()) * part.pairs());
         let each = Groups::blocked(features, 1);

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, joined, zeroed};
+use crate::elementwise::{add_all, concat, zeroed};
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::size;
-use crate::tile::{self, Groups, Place, TILE};
+use crate::tile::{self, Groups, TILE, WindowOrigin};
 use crate::window::{Border, Window, interleave, separate};
 
 /// `hidden [B, hidden, H, W]`, `linear [C_w*k*k, hidden]`, `bias [C_w*k*k]`, `beta [B, C, H, W] -> [B, C, H, W]`:
@@ -46,8 +46,8 @@ impl PatchAggregate {
                 for row in rows.clone() {
                     for (column, count) in window.tiles() {
                         tile::read(hidden, window, (row, column, count), &mut tile);
-                        self.weigh(inputs, &tile, &mut weights);
-                        let place = Place::new(window, window.height, row, column);
+                        self.compute_weights(inputs, &tile, &mut weights);
+                        let place = WindowOrigin::new(window, window.height, row, column);
                         tile::gather(&weights, &beta, place, self.groups(), window.span(), &mut sum);
                         tile::write(&sum, count, &mut band, part, (row - rows.start) * window.width + column);
                     }
@@ -83,7 +83,7 @@ impl PatchAggregate {
             sums.iter_mut().zip([linear, bias]).for_each(|(sum, part): (&mut Vec<f32>, _)| add_all(sum, [part]));
             maps.iter_mut().zip([hidden, beta]).for_each(|(all, image)| all.push(image));
         }
-        let ([linear, bias], [hidden, beta]) = (sums, maps.map(|images| joined(&images)));
+        let ([linear, bias], [hidden, beta]) = (sums, maps.map(|images| concat(&images)));
         [hidden, linear, bias, beta]
     }
 
@@ -101,33 +101,33 @@ impl PatchAggregate {
                 vec![0.0; self.values * window.plane(rows.len())],
             ];
             let (mut tile, mut weights) = (vec![0.0; self.hidden * TILE], vec![0.0; outputs * TILE]);
-            let (mut out_grad, mut slopes) = (vec![0.0; self.values * TILE], vec![0.0; outputs * TILE]);
-            let (mut hidden_grad, mut across) = (vec![0.0; self.hidden * TILE], vec![0.0; self.hidden * TILE]);
+            let (mut out_grad, mut weight_grads) = (vec![0.0; self.values * TILE], vec![0.0; outputs * TILE]);
+            let (mut hidden_grad, mut tile_t) = (vec![0.0; self.hidden * TILE], vec![0.0; self.hidden * TILE]);
             for row in rows.clone() {
                 for (column, count) in window.tiles() {
                     let at = (row, column, count);
                     let (place, local) = (
-                        Place::new(window, window.height, row, column),
-                        Place::new(window, rows.len(), row - rows.start, column),
+                        WindowOrigin::new(window, window.height, row, column),
+                        WindowOrigin::new(window, rows.len(), row - rows.start, column),
                     );
                     tile::read(hidden, window, at, &mut tile);
                     tile::read(grad, window, at, &mut out_grad);
-                    self.weigh(inputs, &tile, &mut weights);
+                    self.compute_weights(inputs, &tile, &mut weights);
                     tile::scatter(&weights, &out_grad, &mut band[3], local, self.groups(), window.span());
-                    tile::dots(&out_grad, &beta, place, self.groups(), window.span(), &mut slopes);
-                    add_row_sums(&slopes, &mut band[2]);
+                    tile::dots(&out_grad, &beta, place, self.groups(), window.span(), &mut weight_grads);
+                    add_row_sums(&weight_grads, &mut band[2]);
                     let size = Size { m: outputs, inner: TILE, n: self.hidden };
-                    transpose_into(&tile, TILE, self.hidden, &mut across);
+                    transpose_into(&tile, TILE, self.hidden, &mut tile_t);
                     multiply(
                         size,
-                        Matrix::rows(&slopes, TILE),
-                        (&across, self.hidden),
+                        Matrix::rows(&weight_grads, TILE),
+                        (&tile_t, self.hidden),
                         (&mut band[1], self.hidden),
                         true,
                     );
                     let size = Size { m: self.hidden, inner: outputs, n: TILE };
-                    let across = Matrix::transposed(inputs[1], self.hidden);
-                    multiply(size, across, (&slopes, TILE), (&mut hidden_grad, TILE), false);
+                    let linear_t = Matrix::transposed(inputs[1], self.hidden);
+                    multiply(size, linear_t, (&weight_grads, TILE), (&mut hidden_grad, TILE), false);
                     tile::write(&hidden_grad, count, &mut band[0], part, (row - rows.start) * window.width + column);
                 }
             }
@@ -146,7 +146,7 @@ impl PatchAggregate {
     }
 
     /// `weights = linear hidden + bias`
-    fn weigh(&self, inputs: AggregateInputs, hidden: &[f32], weights: &mut [f32]) {
+    fn compute_weights(&self, inputs: AggregateInputs, hidden: &[f32], weights: &mut [f32]) {
         for (row, bias) in weights.chunks_exact_mut(TILE).zip(inputs[2]) {
             row.fill(*bias);
         }

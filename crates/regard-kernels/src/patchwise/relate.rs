@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{joined, zeroed};
-use crate::gamma::{Collector, Moments, Norm, NormGrads, Statistics, valid};
+use crate::elementwise::{concat, zeroed};
+use crate::gamma::{Moments, MomentsAccumulator, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::size;
-use crate::tile::{self, Groups, Place, TILE};
+use crate::tile::{self, Groups, TILE, WindowOrigin};
 use crate::window::{Border, Window, interleave, separate};
 
 /// What gamma is told about a patch.
@@ -69,13 +69,13 @@ impl PatchRelate {
     }
 
     pub(super) fn sweep_moments(&self, inputs: RelateInputs) -> Moments {
-        let mut whole = Collector::new(self.delta());
+        let mut whole = MomentsAccumulator::new(self.delta());
         let images: Vec<_> = (0..self.batch)
             .into_par_iter()
             .map(|index| {
                 let image = RelateImage::new(self, index, inputs);
                 self.window.bands(|band| {
-                    let mut collector = Collector::new(self.delta());
+                    let mut collector = MomentsAccumulator::new(self.delta());
                     let mut scratch = RelateScratch::new(self);
                     for row in band {
                         for (column, count) in self.window.tiles() {
@@ -187,7 +187,7 @@ impl PatchRelate {
             whole.add_parameters(&image);
             maps.iter_mut().zip([image.phi, image.psi]).for_each(|(all, image)| all.push(image));
         }
-        let [phi, psi] = maps.map(|images| joined(&images));
+        let [phi, psi] = maps.map(|images| concat(&images));
         RelateGrads { phi, psi, ..whole }
     }
 
@@ -208,7 +208,7 @@ impl PatchRelate {
             let mut band = RelateGrads::new(self, planes(rows.len()));
             let mut scratch = RelateScratch::new(self);
             let (mut out_grad, mut delta_grad) = (vec![0.0; hidden * TILE], vec![0.0; d * TILE]);
-            let mut across = vec![0.0; TILE * d];
+            let mut relu_t = vec![0.0; TILE * d];
             for row in rows.clone() {
                 for (column, count) in window.tiles() {
                     let at = (row, column, count);
@@ -220,13 +220,13 @@ impl PatchRelate {
                     // sums of a later sweep are not looked at
                     norm.backward(&scratch.delta, &valid(count), sweep.means, &mut delta_grad, &mut band.norm);
                     if sweep.parameters {
-                        // sixteen pixels are too few to sum along: turned round, the sum is over rows
-                        transpose_into(&scratch.relu, TILE, d, &mut across);
+                        // sixteen pixels are too few to sum along: transposed, the sum is over rows
+                        transpose_into(&scratch.relu, TILE, d, &mut relu_t);
                         let size = Size { m: hidden, inner: TILE, n: d };
-                        multiply(size, Matrix::rows(&out_grad, TILE), (&across, d), (&mut band.linear, d), true);
+                        multiply(size, Matrix::rows(&out_grad, TILE), (&relu_t, d), (&mut band.linear, d), true);
                     }
                     if sweep.inputs {
-                        let local = Place::new(window, rows.len(), row - rows.start, column);
+                        let local = WindowOrigin::new(window, rows.len(), row - rows.start, column);
                         image.relate_backward(at, local, &delta_grad, &mut scratch, &mut band);
                     }
                 }
@@ -353,7 +353,7 @@ impl<'a> RelateImage<'a> {
         let (case, window) = (self.case, &self.case.window);
         let (size, span) = (window.size, window.span());
         let (features, offsets) = (case.features, window.offsets());
-        let place = Place::new(window, window.height, at.0, at.1);
+        let place = WindowOrigin::new(window, window.height, at.0, at.1);
         let all = Groups::blocked(1, features);
         match case.relation {
             Relation::Star => {
@@ -378,11 +378,18 @@ impl<'a> RelateImage<'a> {
     }
 
     /// From the gradients of the relations to those of phi and psi.
-    fn relate_backward(&self, at: At, local: Place, grad: &[f32], scratch: &mut RelateScratch, band: &mut RelateGrads) {
+    fn relate_backward(
+        &self,
+        at: At,
+        local: WindowOrigin,
+        grad: &[f32],
+        scratch: &mut RelateScratch,
+        band: &mut RelateGrads,
+    ) {
         let (case, window) = (self.case, &self.case.window);
         let (size, span) = (window.size, window.span());
         let (features, offsets) = (case.features, window.offsets());
-        let place = Place::new(window, window.height, at.0, at.1);
+        let place = WindowOrigin::new(window, window.height, at.0, at.1);
         let (all, each) = (Groups::blocked(1, features), Groups::blocked(features, 1));
         let start = local.row * window.width + at.1;
         let plane = if band.phi.is_empty() { 1 } else { band.phi.len() / features };

@@ -44,7 +44,7 @@ pub(crate) trait Vector: Copy {
     /// Eight rows of eight become columns; rows lie a stride apart.
     /// # Safety
     /// All of them must be readable at `from` and writable at `to`, and not be the same.
-    unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize));
+    unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize));
 
     #[inline(always)]
     fn zero() -> Self {
@@ -173,7 +173,7 @@ impl Vector for Portable {
         self.0.iter().fold(f32::NEG_INFINITY, |a, &b| if a > b { a } else { b })
     }
     #[inline(always)]
-    unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
+    unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize)) {
         // SAFETY: rows are readable and writable by contract
         unsafe {
             let rows: [Self; 8] = std::array::from_fn(|i| Self::load(from.0.add(i * from.1)));

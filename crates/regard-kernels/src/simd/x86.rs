@@ -121,9 +121,9 @@ impl Vector for Avx512 {
         register!(_mm512_reduce_max_ps(self.0))
     }
     #[inline(always)]
-    unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
+    unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize)) {
         // SAFETY: the same contract; whoever runs AVX-512 runs AVX2
-        unsafe { Avx2::turn_eight(from, to) };
+        unsafe { Avx2::transpose_8x8(from, to) };
     }
 }
 
@@ -228,7 +228,7 @@ impl Vector for Avx2 {
         lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if a > b { a } else { b })
     }
     #[inline(always)]
-    unsafe fn turn_eight(from: (*const f32, usize), to: (*mut f32, usize)) {
+    unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize)) {
         // SAFETY: eight floats of each row are readable and writable by contract, and the instructions are there
         unsafe {
             // written out: a closure would not be compiled for this instruction set

@@ -19,7 +19,7 @@ struct Numbers {
     blocks: Vec<Vec<Vec<f32>>>,
     scales: [Vec<f32>; 2],
     norm: [Vec<f32>; 2],
-    answers: [[Vec<f32>; 2]; 2],
+    classifiers: [[Vec<f32>; 2]; 2],
 }
 
 impl Numbers {
@@ -33,7 +33,7 @@ impl Numbers {
             blocks: (1..=BLOCKS as u64).map(block).collect(),
             scales: [noise(D, 5), noise(D, 6)],
             norm: pair(D, D, 7),
-            answers: [pair(3 * D, 3, 9), pair(3 * D, 3, 11)],
+            classifiers: [pair(3 * D, 3, 9), pair(3 * D, 3, 11)],
         }
     }
 
@@ -67,10 +67,10 @@ impl Numbers {
             blocks: (0..blocks).map(|index| self.block(index, scaled)).collect(),
             readout,
             norm: pair(&self.norm),
-            answers: self
-                .answers
+            classifiers: self
+                .classifiers
                 .iter()
-                .map(|answer| pair(answer))
+                .map(|classifier| pair(classifier))
                 .take(if readout == Readout::Mean { 1 } else { 2 })
                 .collect(),
         };
@@ -99,15 +99,16 @@ impl Numbers {
             x = wide(&CASE.infer(&narrow, std::array::from_fn(|i| block[i].as_slice())));
         }
         let norm = |x: &[f64]| layer_norm(x, &wide(&self.norm[0]), &wide(&self.norm[1]), 1e-5);
-        let answer = |i: usize, x: &[f64]| linear(x, &wide(&self.answers[i][0]), &wide(&self.answers[i][1]));
+        let classifier =
+            |i: usize, x: &[f64]| linear(x, &wide(&self.classifiers[i][0]), &wide(&self.classifiers[i][1]));
         match readout {
             Readout::Tokens => {
-                let heads = [0, 1].map(|i| answer(i, &norm(&x[i * D..(i + 1) * D])));
+                let heads = [0, 1].map(|i| classifier(i, &norm(&x[i * D..(i + 1) * D])));
                 heads[0].iter().zip(&heads[1]).map(|(a, b)| f64::midpoint(*a, *b)).collect()
             }
             Readout::Mean => {
                 let mean: Vec<f64> = (0..D).map(|i| x.iter().skip(i).step_by(D).sum::<f64>() / 8.0).collect();
-                answer(0, &norm(&mean))
+                classifier(0, &norm(&mean))
             }
         }
     }
@@ -150,13 +151,13 @@ fn maps_that_are_packed_when_their_turn_comes_answer_with_the_same_bytes() {
             let none = numbers.with_blocks(0, readout, true, precision);
             let once = |broken: usize| {
                 let block = |index: usize| {
-                    let Block { begin: Begin { norm1, qkv }, end: End { proj, norm2, fc1, fc2 } } =
+                    let Block { pre: PreAttention { norm1, qkv }, post: PostAttention { proj, norm2, fc1, fc2 } } =
                         Block::new(&numbers.block(index, true), precision);
-                    let later = |map: Packed| -> Later<usize> { Box::new(|| Ok(map)) };
-                    let fc2 = if index == broken { Box::new(move || Err(index)) } else { later(fc2) };
-                    LaterBlock { norm1, qkv: later(qkv), proj: later(proj), norm2, fc1: later(fc1), fc2 }
+                    let lazy = |map: PackedLinear| -> LazyLinear<usize> { Box::new(|| Ok(map)) };
+                    let fc2 = if index == broken { Box::new(move || Err(index)) } else { lazy(fc2) };
+                    LazyBlock { norm1, qkv: lazy(qkv), proj: lazy(proj), norm2, fc1: lazy(fc1), fc2 }
                 };
-                none.once(&image, (0..BLOCKS).map(block).collect())
+                none.forward_lazy(&image, (0..BLOCKS).map(block).collect())
             };
             assert_eq!(once(BLOCKS).unwrap(), all);
             assert_eq!(once(1).unwrap_err(), 1);

@@ -94,13 +94,13 @@ fn evaluation_is_a_line_through_the_running_moments() {
 #[test]
 fn the_kernel_and_burns_operations_agree() {
     type Values = Vec<(&'static str, Vec<f32>)>;
-    fn run<const D: usize>(norm: &BatchNorm, x: Tensor<D>, after: After, plain: bool) -> Values {
+    fn run<const D: usize>(norm: &BatchNorm, x: Tensor<D>, after: Activation, plain: bool) -> Values {
         let x = x.require_grad();
         let out = match (after, plain) {
-            (After::Nothing, true) => norm.plain(x.clone()),
-            (After::Relu, true) => relu(norm.plain(x.clone())),
-            (After::Nothing, false) => norm.forward(x.clone()),
-            (After::Relu, false) => norm.forward_relu(x.clone()),
+            (Activation::Identity, true) => norm.plain(x.clone()),
+            (Activation::Relu, true) => relu(norm.plain(x.clone())),
+            (Activation::Identity, false) => norm.forward(x.clone()),
+            (Activation::Relu, false) => norm.forward_relu(x.clone()),
         };
         let seed = random_on(out.dims(), 9, &out.device());
         let grads = (out.clone() * seed).sum().backward();
@@ -117,7 +117,7 @@ fn the_kernel_and_burns_operations_agree() {
         let device = device::cpu().autodiff();
         for frozen in [false, true] {
             let fresh = || if frozen { norm(shape[1], &device).freeze() } else { norm(shape[1], &device) };
-            for after in [After::Nothing, After::Relu] {
+            for after in [Activation::Identity, Activation::Relu] {
                 let [fused, plain] =
                     [false, true].map(|plain| run(&fresh(), random_on(shape, 1, &device), after, plain));
                 assert_paths_agree(&format!("{shape:?}, frozen {frozen}, {after:?}"), &fused, &plain);
@@ -137,7 +137,7 @@ fn gradients_are_differences() {
     assert_gradients_are_differences(&inputs, |p| {
         let training = device::cpu().autodiff();
         let norms = Norms::new([&BatchNorm::new(3, &training)], &training).unwrap();
-        let norm = kernels::BatchNorm { places: 5, epsilon: 0.1, after: After::Nothing };
+        let norm = kernels::BatchNorm { pixels: 5, epsilon: 0.1, activation: Activation::Identity };
         let kernel = Fused { norm, norms };
         let [x, gamma, beta] = [0, 1, 2].map(|index| p[index].clone().into_dispatch());
         fused::apply::<3, 3>(kernel, [x, gamma, beta], [4, 3, 5])

@@ -56,7 +56,7 @@ pub fn block_max(map: Tensor<4>, block: usize) -> Tensor<4> {
         return max_pool2d(map, MaxPoolOptions::new([block, block]).with_stride([block, block]));
     }
     let kernel = BlockMax { height, width, block };
-    let [rows, columns] = kernel.map();
+    let [rows, columns] = kernel.output_size();
     fused::apply(kernel, [map.into_dispatch()], [batch, channels, rows, columns])
 }
 

@@ -1,6 +1,6 @@
 //! The form of SAN: norms as lines, phi, psi and beta as one map.
 
-use regard_kernels::san::{Block, Line, Map, Operator, San, Stage};
+use regard_kernels::san::{Affine, Block, Conv1x1, Operator, San, Stage};
 use regard_kernels::window::Window;
 
 use super::{linear, numbers};
@@ -19,14 +19,14 @@ pub(super) fn prepared(san: &model::San) -> Option<San> {
     }
     let stages = san.stages.iter().map(stage).collect::<Option<Vec<_>>>()?;
     let [weight_out, bias] = linear(&san.fc)?.map(|numbers| numbers.to_vec());
-    let answer = Map { weight: weight_out, bias };
+    let answer = Conv1x1 { weight: weight_out, bias };
     Some(San::new(weight.dims()[1], folded(&san.conv_in, &san.bn_in), stages, answer))
 }
 
 fn stage(stage: &model::Stage) -> Option<Stage> {
     let blocks = stage.layer.iter().map(block).collect::<Option<Vec<_>>>()?;
     let window = stage.layer.iter().map(|block| block.sam.window()).max()?;
-    Some(Stage { enter: map(&stage.conv), blocks, norm: line(&stage.bn), window })
+    Some(Stage { transition: map(&stage.conv), blocks, norm: line(&stage.bn), window })
 }
 
 fn block(block: &model::Block) -> Option<Block> {
@@ -38,9 +38,9 @@ fn block(block: &model::Block) -> Option<Block> {
         return None;
     }
     // one after the other; who has none of its own is who stands before or, failing that, beta
-    let mut features = Map { weight: Vec::new(), bias: Vec::new() };
+    let mut features = Conv1x1 { weight: Vec::new(), bias: Vec::new() };
     let mut add = |convolution: &Pointwise| {
-        let (first, Map { weight, bias }) = (features.bias.len(), map(convolution));
+        let (first, Conv1x1 { weight, bias }) = (features.bias.len(), map(convolution));
         let count = convolution.weight.lazy_shape()[0];
         features.weight.extend(weight);
         features.bias.extend(if bias.is_empty() { vec![0.0; count] } else { bias });
@@ -57,28 +57,28 @@ fn block(block: &model::Block) -> Option<Block> {
             let case = unit.options.kernel(1, [phi.len(), beta.len()], [1, 1], gamma);
             let moments = [gamma.norm1.moments(), gamma.norm2.moments()];
             let gamma = Numbers::of(gamma.flat()).to_vec();
-            (phi, Operator::Pairwise { case, place: unit.place.as_ref().map(map), gamma, moments })
+            (phi, Operator::Pairwise { case, position: unit.place.as_ref().map(map), gamma, moments })
         }
         SanUnit::Patchwise(unit) => {
             let beside = own || unit.options.relation != PatchRelation::Concatenation;
             let relate = unit.options.kernel(1, psi.len(), beside, [1, 1], gamma);
             let first = Numbers::of(gamma.flat_first()).to_vec();
             let (moments, norm) = (gamma.norm1.moments(), line(&gamma.norm2));
-            let second = Map { weight: numbers(&gamma.linear2).to_vec(), bias: numbers(&gamma.bias2).to_vec() };
+            let second = Conv1x1 { weight: numbers(&gamma.linear2).to_vec(), bias: numbers(&gamma.bias2).to_vec() };
             (if beside { phi } else { 0..0 }, Operator::Patchwise { relate, first, moments, norm, second })
         }
     };
     let (norm1, norm2, back) = (line(&block.bn1), line(&block.bn2), map(&block.conv));
-    Some(Block { norm1, features, phi, psi, beta, operator, norm2, back })
+    Some(Block { norm1, features, phi, psi, beta, operator, norm2, expand: back })
 }
 
-fn map(convolution: &Pointwise) -> Map {
+fn map(convolution: &Pointwise) -> Conv1x1 {
     let bias = convolution.bias.as_ref().map_or_else(Vec::new, |bias| numbers(bias).to_vec());
-    Map { weight: numbers(&convolution.weight).to_vec(), bias }
+    Conv1x1 { weight: numbers(&convolution.weight).to_vec(), bias }
 }
 
 /// A norm by its running moments.
-fn line(norm: &BatchNorm) -> Line {
+fn line(norm: &BatchNorm) -> Affine {
     let moments = norm.moments();
     let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
     let of = |i: usize| {
@@ -86,14 +86,14 @@ fn line(norm: &BatchNorm) -> Line {
         [scale as f32, (f64::from(beta[i]) - f64::from(moments.mean[i]) * scale) as f32]
     };
     let (scale, shift) = (0..gamma.len()).map(of).map(|[scale, shift]| (scale, shift)).unzip();
-    Line { scale, shift }
+    Affine { scale, shift }
 }
 
 /// A convolution without a bias whose outputs are normalised.
-fn folded(convolution: &Pointwise, norm: &BatchNorm) -> Map {
-    let (Map { mut weight, bias }, Line { scale, mut shift }) = (map(convolution), line(norm));
+fn folded(convolution: &Pointwise, norm: &BatchNorm) -> Conv1x1 {
+    let (Conv1x1 { mut weight, bias }, Affine { scale, mut shift }) = (map(convolution), line(norm));
     let inputs = weight.len() / scale.len();
     weight.chunks_exact_mut(inputs).zip(&scale).for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
     shift.iter_mut().zip(bias.iter().zip(&scale)).for_each(|(shift, (bias, scale))| *shift += bias * scale);
-    Map { weight, bias: shift }
+    Conv1x1 { weight, bias: shift }
 }

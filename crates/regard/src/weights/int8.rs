@@ -4,7 +4,7 @@
 //! for, so every command takes such a file; rounded again, those floats are the same bytes.
 
 use burn::tensor::TensorData;
-use regard_kernels::integer::Rounded;
+use regard_kernels::integer::QuantizedWeights;
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) fn to_bytes(tensors: &Tensors) -> Result<Vec<u8>, SafeTensorError> {
         match (is_map(name), &shape[..]) {
             (true, &[outputs, inputs]) => {
                 let weight: Vec<f32> = tensor.clone().try_to_vec().expect("tensors are f32 here");
-                let Rounded { values, scales } = Rounded::new(&weight, inputs);
+                let QuantizedWeights { values, scales } = QuantizedWeights::new(&weight, inputs);
                 bytes.insert(name.clone(), (values.into_iter().map(i8::cast_unsigned).collect::<Vec<_>>(), shape));
                 floats.insert(format!("{name}{SCALE}"), TensorData::new(scales, [outputs]));
             }
@@ -54,7 +54,7 @@ pub(crate) fn restore(tensors: &mut Tensors, bytes: Vec<(String, TensorView)>) -
         }
         let values = view.data().iter().map(|x| x.cast_signed()).collect();
         let scales = scales.try_to_vec().map_err(|error| format!("`{name}{SCALE}`: {error:?}"))?;
-        let floats = Rounded { values, scales }.floats();
+        let floats = QuantizedWeights { values, scales }.dequantize();
         tensors.insert(name, TensorData::new(floats, shape));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Memory of new arrays: it is written before it can be read.
 //!
 //! Clearing a large array first costs a trip through memory. What a task writes from its first element to its last goes
-//! through [`Fresh`], which counts; what is written in another order, or added to, begins with zeros.
+//! through [`UninitWriter`], which counts; what is written in another order, or added to, begins with zeros.
 
 use std::mem::MaybeUninit;
 
@@ -9,7 +9,7 @@ use crate::product;
 use crate::simd::Vector;
 
 /// The part of a new array that one task writes, from its first element to its last. It can be written only.
-pub(crate) struct Fresh<'a> {
+pub(crate) struct UninitWriter<'a> {
     /// The first `len` of them are floats.
     slots: &'a mut [MaybeUninit<f32>],
     len: usize,
@@ -19,21 +19,21 @@ pub(crate) struct Fresh<'a> {
 ///
 /// # Safety
 /// Nothing but floats may be written.
-pub(crate) unsafe fn slots_of(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+pub(crate) unsafe fn as_uninit(floats: &mut [f32]) -> &mut [MaybeUninit<f32>] {
     let floats: *mut [f32] = floats;
     // SAFETY: the same memory with the same layout, borrowed for as long; it stays floats by contract
     unsafe { &mut *(floats as *mut [MaybeUninit<f32>]) }
 }
 
-impl<'a> Fresh<'a> {
+impl<'a> UninitWriter<'a> {
     pub fn new(slots: &'a mut [MaybeUninit<f32>]) -> Self {
         Self { slots, len: 0 }
     }
 
     /// An array that has floats already, to be overwritten.
-    pub fn over(floats: &'a mut [f32]) -> Self {
-        // SAFETY: `Fresh` writes floats only, and does not give the slots away
-        Self { slots: unsafe { slots_of(floats) }, len: 0 }
+    pub fn overwrite(floats: &'a mut [f32]) -> Self {
+        // SAFETY: `UninitWriter` writes floats only, and does not give the slots away
+        Self { slots: unsafe { as_uninit(floats) }, len: 0 }
     }
 
     /// Whether every element was written.
@@ -93,7 +93,7 @@ impl<'a> Fresh<'a> {
         if rows < width {
             slots.fill(MaybeUninit::new(0.0));
         }
-        product::transpose_slots([rows, columns], from, (slots, width));
+        product::transpose_uninit([rows, columns], from, (slots, width));
         self.len += columns * width;
     }
 
@@ -115,13 +115,13 @@ mod tests {
     #[test]
     fn an_array_is_full_when_every_element_was_written() {
         let mut memory = [MaybeUninit::uninit(); 7];
-        let mut fresh = Fresh::new(&mut memory);
-        fresh.push_slice(&[1.0, 2.0]);
-        fresh.push_zeros(1);
-        fresh.extend([3.0].into_iter());
-        assert!(!fresh.is_full() && fresh.room() == 3);
-        fresh.extend(std::iter::repeat(4.0));
-        assert!(fresh.is_full());
+        let mut writer = UninitWriter::new(&mut memory);
+        writer.push_slice(&[1.0, 2.0]);
+        writer.push_zeros(1);
+        writer.extend([3.0].into_iter());
+        assert!(!writer.is_full() && writer.room() == 3);
+        writer.extend(std::iter::repeat(4.0));
+        assert!(writer.is_full());
         // SAFETY: it is full
         assert_eq!(unsafe { memory.assume_init_ref() }, [1.0, 2.0, 0.0, 3.0, 4.0, 4.0, 4.0]);
     }
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn transposed_columns_are_followed_by_zeros() {
         let (x, mut out) = (noise(3 * 10, 1), vec![f32::NAN; 9 * 5]);
-        let mut fresh = Fresh::over(&mut out);
-        fresh.push_transposed([3, 9], (&x, 10), 5);
-        assert!(fresh.is_full());
+        let mut writer = UninitWriter::overwrite(&mut out);
+        writer.push_transposed([3, 9], (&x, 10), 5);
+        assert!(writer.is_full());
         for (j, column) in out.chunks_exact(5).enumerate() {
             assert_eq!(column, [x[j], x[10 + j], x[20 + j], 0.0, 0.0]);
         }
@@ -140,6 +140,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "range end index 3 out of range for slice of length 2")]
     fn more_than_there_is_room_for_is_refused() {
-        Fresh::over(&mut [0.0; 2]).push_slice(&[0.0; 3]);
+        UninitWriter::overwrite(&mut [0.0; 2]).push_slice(&[0.0; 3]);
     }
 }
