@@ -1,10 +1,11 @@
 //! `regard compare`: one recipe for several models and seeds, and an honest table.
 
 use burn::tensor::Device;
-use regard::cost::Convention;
+use regard::evaluate::{History, TaskInfo, Values};
 use regard::report::Table;
 use regard::report::figure::{Bar, Bars, Figure as _};
-use regard::train::{Alone, Recipe, read_history};
+use regard::tasks::AnyRecipe;
+use regard::train::{Alone, Start, read_history};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::models::print_json;
 use crate::recipes;
-use crate::train::{Interrupt, to_the_end};
+use crate::train::{Interrupt, Job, with_change};
 
 /// Train several models by the same recipe, with several seeds, and compare them
 ///
@@ -27,8 +28,17 @@ pub struct Args {
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', required = true)]
     models: Vec<String>,
 
+    /// What each model is trained with, once for each
     #[arg(long, value_name = "0,1,2", value_delimiter = ',', default_value = "0")]
     seeds: Vec<u64>,
+
+    /// Train on other data: a folder, a file, or `fashion`
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+
+    /// How many times to go through the training data
+    #[arg(long, value_name = "COUNT")]
+    epochs: Option<usize>,
 
     /// Change any key of the recipe, such as `epochs=3`
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -47,79 +57,105 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Row {
     model: String,
-    /// Share of right answers of each seed.
-    top1: Vec<f64>,
+    /// The metric that decides, of each seed: of the test part, or of validation where there is none.
+    values: Vec<f64>,
     mean: f64,
     /// Between seeds, of the sample; none for one seed.
     deviation: Option<f64>,
+    /// The means of all metrics over the seeds.
+    metrics: Values,
     parameters: u64,
-    multiply_adds: u64,
-    pictures_per_second: f64,
+    multiply_adds: Option<u64>,
+    items_per_second: f64,
     seconds: f64,
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    let (recipe, called) = recipes::read(&args.recipe)?;
-    let recipe = args.set.iter().try_fold(recipe, |recipe, change| changed(&recipe, change))?;
+    let (mut recipe, called) = recipes::read_any(&args.recipe)?;
+    if let Some(data) = &args.data {
+        recipe.common_mut().data.clone_from(data);
+    }
+    recipe.common_mut().epochs = args.epochs.unwrap_or(recipe.common().epochs);
+    let recipe = args.set.iter().try_fold(recipe, |recipe, change| with_change(&recipe, change))?;
     let folder = args.output.clone().unwrap_or_else(|| Path::new("runs").join(format!("compare-{called}")));
     // every name is checked before the first run begins
-    let variants: Vec<(String, Recipe)> =
+    let variants: Vec<(String, AnyRecipe)> =
         args.models.iter().map(|name| Ok((name.clone(), variant(&recipe, name)?))).collect::<Result<_, Failure>>()?;
-    let interrupt = Interrupt::listen(&Alone)?;
+    let (interrupt, task) = (Interrupt::listen(&Alone)?, recipe.info());
     let mut rows = Vec::new();
     for (name, recipe) in &variants {
         let mut runs = Vec::new();
         for &seed in &args.seeds {
             let run = folder.join(name.replace(['/', '='], "-")).join(format!("seed{seed}"));
-            let recipe = Recipe { seed, ..recipe.clone() };
-            to_the_end(&recipe, &run, device, &Alone, &interrupt, "the same command goes on")?;
+            let mut recipe = recipe.clone();
+            recipe.common_mut().seed = seed;
+            Job {
+                recipe: &recipe,
+                folder: &run,
+                start: Start::default(),
+                device,
+                ranks: &Alone,
+                interrupt: &interrupt,
+                resume: "the same command goes on",
+            }
+            .run()?;
             runs.push(read_history(&run)?);
         }
-        let top1: Vec<f64> = runs.iter().filter_map(|history| Some(history.best()?.top1)).collect();
-        let (mean, deviation) = mean_and_deviation(&top1);
-        let (config, _) = recipe.model(regard::train::Parts::of(recipe)?.train.classes().len())?;
-        let ledger = config.ledger(config.image())?;
-        let average = |value: fn(&regard::evaluate::History) -> f64| {
-            mean_and_deviation(&runs.iter().map(value).collect::<Vec<_>>()).0
-        };
-        rows.push(Row {
-            model: name.clone(),
-            top1,
-            mean,
-            deviation,
-            parameters: ledger.parameters(),
-            multiply_adds: ledger.total(Convention::MultiplyAdds),
-            pictures_per_second: average(regard::evaluate::History::pictures_per_second),
-            seconds: average(regard::evaluate::History::seconds),
-        });
+        rows.push(Row::of(name, recipe, &task, &runs)?);
         // what is known so far, in case the rest is interrupted
-        write(&folder, &rows, args.seeds.len())?;
+        write(&folder, &rows, &task, args.seeds.len())?;
     }
     if args.json {
         return print_json(&rows, out);
     }
-    writeln!(out, "{}", table(&rows).text())?;
+    writeln!(out, "{}", table(&rows, &task).text())?;
     writeln!(out, "also in {}: compare.md, compare.json, compare.svg", folder.display())?;
     Ok(())
 }
 
-fn changed(recipe: &Recipe, change: &str) -> Result<Recipe, Failure> {
-    let hint = "`regard recipes NAME` prints a recipe with keys that work";
-    let Some((key, value)) = change.split_once('=') else {
-        return Err(Failure::input(format!("`{change}` has no value"), "write `key=value`"));
-    };
-    recipe.with(key.trim(), value.trim()).map_err(|error| Failure::input(error, hint))
+impl Row {
+    fn of(name: &str, recipe: &AnyRecipe, task: &TaskInfo, runs: &[History]) -> Result<Self, Failure> {
+        let primary = task.primary();
+        let measured: Vec<&Values> = runs.iter().filter_map(|run| measured(run, task)).collect();
+        let of =
+            |metric: &str| -> Vec<f64> { measured.iter().filter_map(|values| values.get(metric).copied()).collect() };
+        let values = of(&primary.name);
+        let (mean, deviation) = mean_and_deviation(&values);
+        let means =
+            task.metrics.iter().map(|metric| (metric.name.to_string(), mean_and_deviation(&of(&metric.name)).0));
+        let average = |value: fn(&History) -> f64| mean_and_deviation(&runs.iter().map(value).collect::<Vec<_>>()).0;
+        let cost = recipe.cost()?;
+        Ok(Self {
+            model: name.into(),
+            values,
+            mean,
+            deviation,
+            metrics: means.filter(|(_, mean)| mean.is_finite()).collect(),
+            parameters: cost.parameters,
+            multiply_adds: cost.multiply_adds,
+            items_per_second: average(History::items_per_second),
+            seconds: average(History::seconds),
+        })
+    }
+}
+
+/// What a run came to: its test, or its best validation where the data has no test part.
+fn measured<'a>(run: &'a History, task: &TaskInfo) -> Option<&'a Values> {
+    match &run.test {
+        Some(test) => Some(&test.metrics),
+        None => run.best(task.primary()).map(|best| &best.metrics),
+    }
 }
 
 /// The recipe for `NAME+field=value+field=value`.
-fn variant(recipe: &Recipe, name: &str) -> Result<Recipe, Failure> {
+fn variant(recipe: &AnyRecipe, name: &str) -> Result<AnyRecipe, Failure> {
     let mut parts = name.split('+');
-    let model = parts.next().unwrap_or_default().to_string();
-    let recipe = Recipe { model, ..recipe.clone() };
+    let mut recipe = recipe.clone();
+    recipe.common_mut().model = parts.next().unwrap_or_default().to_string();
     recipe.validate()?;
-    let recipe = parts.try_fold(recipe, |recipe, change| changed(&recipe, &format!("set.{change}")))?;
+    let recipe = parts.try_fold(recipe, |recipe, change| with_change(&recipe, &format!("set.{change}")))?;
     // a field that the model does not have is told before anything runs
-    recipe.model(10)?;
+    recipe.cost()?;
     Ok(recipe)
 }
 
@@ -131,43 +167,46 @@ fn mean_and_deviation(values: &[f64]) -> (f64, Option<f64>) {
     (mean, (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new().words("model");
-    for name in ["top-1 %", "seeds", "parameters", "multiply-adds", "pictures/s", "seconds"] {
+fn table(rows: &[Row], task: &TaskInfo) -> Table {
+    let primary = task.primary();
+    let mut table = Table::new().words("model").numbers(primary.heading());
+    for name in ["seeds", "parameters", "multiply-adds", &format!("{}/s", task.items), "seconds"] {
         table = table.numbers(name);
     }
     for row in rows {
-        let spread = row.deviation.map_or(String::new(), |deviation| format!(" ± {:.2}", 100.0 * deviation));
+        let spread = row.deviation.map_or(String::new(), |deviation| format!(" ± {:.2}", primary.scaled(deviation)));
         table.row([
             row.model.clone(),
-            format!("{:.2}{spread}", 100.0 * row.mean),
-            row.top1.len().to_string(),
+            format!("{:.2}{spread}", primary.scaled(row.mean)),
+            row.values.len().to_string(),
             row.parameters.to_string(),
-            format!("{:.1} M", row.multiply_adds as f64 / 1e6),
-            format!("{:.0}", row.pictures_per_second),
+            row.multiply_adds.map_or("-".into(), |count| format!("{:.1} M", count as f64 / 1e6)),
+            format!("{:.0}", row.items_per_second),
             format!("{:.0}", row.seconds),
         ]);
     }
     table
 }
 
-fn write(folder: &Path, rows: &[Row], seeds: usize) -> Result<(), Failure> {
+fn write(folder: &Path, rows: &[Row], task: &TaskInfo, seeds: usize) -> Result<(), Failure> {
+    let primary = task.primary();
     let figure = Bars {
-        title: format!("test accuracy, mean of {seeds} seeds"),
-        x: "top-1 %".into(),
+        title: format!("{} on the test part, mean of {seeds} seeds", primary.label),
+        x: primary.heading(),
         decimals: 2,
         bars: rows
             .iter()
             .map(|row| Bar {
                 name: row.model.clone(),
-                value: 100.0 * row.mean,
-                deviation: row.deviation.map(|deviation| 100.0 * deviation),
+                value: primary.scaled(row.mean),
+                deviation: row.deviation.map(|deviation| primary.scaled(deviation)),
             })
             .collect(),
     };
     let json = serde_json::to_string_pretty(rows).expect("plain data");
     fs::create_dir_all(folder)?;
-    for (name, text) in [("compare.md", table(rows).markdown()), ("compare.json", json), ("compare.svg", figure.svg())]
+    for (name, text) in
+        [("compare.md", table(rows, task).markdown()), ("compare.json", json), ("compare.svg", figure.svg())]
     {
         let path = folder.join(name);
         regard::file::replace(&path, text.as_bytes())
@@ -182,13 +221,12 @@ mod tests {
 
     #[test]
     fn a_variant_changes_fields_of_its_model_and_a_wrong_one_is_named() {
-        let recipe = variant(&Recipe::default(), "vit-nano+depth=2+image=[28,28]").unwrap();
-        let (config, _) = recipe.model(10).unwrap();
-        assert_eq!(config.image(), [28, 28]);
-        assert!(config.to_toml().contains("depth = 2"));
-        assert!(variant(&Recipe::default(), "vit-nano+dept=2").unwrap_err().to_string().contains("`depth`"));
-        assert!(variant(&Recipe::default(), "vit-nanu").unwrap_err().to_string().contains("`vit-nano`"));
-        assert!(variant(&Recipe::default(), "vit-nano+depth").unwrap_err().to_string().contains("no value"));
+        let recipe = AnyRecipe::from_toml("").unwrap();
+        let thin = variant(&recipe, "vit-nano+depth=2+image=[28,28]").unwrap();
+        assert!(thin.cost().unwrap().parameters < variant(&recipe, "vit-nano").unwrap().cost().unwrap().parameters);
+        assert!(variant(&recipe, "vit-nano+dept=2").unwrap_err().to_string().contains("`depth`"));
+        assert!(variant(&recipe, "vit-nanu").unwrap_err().to_string().contains("`vit-nano`"));
+        assert!(variant(&recipe, "vit-nano+depth").unwrap_err().to_string().contains("no value"));
     }
 
     #[test]

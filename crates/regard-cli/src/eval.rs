@@ -8,6 +8,8 @@ mod translation;
 use burn::tensor::Device;
 use regard::evaluate::{Evaluation, Robustness};
 use regard::report::{Figure as _, classes as by_class};
+use regard::tasks::translate::Translation;
+use regard::train::Task as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -58,7 +60,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         check_figure(path)?;
     }
     if let [folder] = args.candidates.runs()
-        && translation::is_run(folder)
+        && regard::tasks::info(folder).is_ok_and(|info| info.task == Translation::NAME)
     {
         return translation::run(folder, args.source.data(), args.source.text_part()?, args.json, device, out);
     }

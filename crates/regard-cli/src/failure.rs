@@ -13,8 +13,8 @@ pub enum Failure {
     Ours { message: String, hint: String },
     /// A check ran to its end and found what should not be: status 1.
     Found { message: String, hint: String },
-    /// The user stopped it: status 130, as shells have it.
-    Stopped { message: String, hint: String },
+    /// A signal stopped it: 128 and its number, as shells have it.
+    Stopped { message: String, hint: String, status: u8 },
     /// Nobody reads our output any more: no failure at all.
     Pipe,
 }
@@ -61,7 +61,7 @@ impl Failure {
         match self {
             Self::Input { .. } => 2,
             Self::Ours { .. } | Self::Found { .. } => 1,
-            Self::Stopped { .. } => 130,
+            Self::Stopped { status, .. } => *status,
             Self::Pipe => 0,
         }
     }
@@ -95,7 +95,7 @@ impl Display for Failure {
             Self::Input { message, hint } | Self::Ours { message, hint } | Self::Found { message, hint } => {
                 write!(f, "error: {message}\nhint: {hint}")
             }
-            Self::Stopped { message, hint } => write!(f, "{message}\nhint: {hint}"),
+            Self::Stopped { message, hint, .. } => write!(f, "{message}\nhint: {hint}"),
             Self::Pipe => f.write_str("output closed"),
         }
     }

@@ -1,6 +1,6 @@
 //! `regard recipes`: those that come with the binary.
 
-use regard::train::{AnyRecipe, Recipe};
+use regard::tasks::{AnyRecipe, classify};
 use std::io::Write;
 use std::path::Path;
 
@@ -47,15 +47,22 @@ fn named(name: &str) -> Option<&'static str> {
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::input(format!("no recipe `{name}`"), "`regard recipes` lists those that come with regard")
+    let near = RECIPES
+        .iter()
+        .map(|(known, _)| *known)
+        .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
+    let near = near.filter(|near| strsim::jaro_winkler(near, name) > 0.8);
+    let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+    Failure::input(format!("no recipe `{name}`"), format!("{near}`regard recipes` lists those that come with regard"))
 }
 
-/// The same for recipes of pictures alone.
-pub fn read(name: &str) -> Result<(Recipe, String), Failure> {
+/// The same for recipes of classification alone.
+pub fn read_classify(name: &str) -> Result<classify::Recipe, Failure> {
     match read_any(name)? {
-        (AnyRecipe::Pictures(recipe), called) => Ok((recipe, called)),
-        (AnyRecipe::Translation(_), _) => {
-            Err(Failure::input(format!("`{name}` is a recipe for translation"), "`regard train` takes it"))
+        (AnyRecipe::Classify(recipe), _) => Ok(recipe),
+        (other, _) => {
+            let message = format!("`{name}` is a recipe of the task `{}`", other.info().task);
+            Err(Failure::input(message, "this needs one of `classify`; `regard train` takes every recipe"))
         }
     }
 }
@@ -103,7 +110,9 @@ mod tests {
 
     #[test]
     fn an_unknown_recipe_is_named() {
-        assert!(read("dait").unwrap_err().to_string().contains("`dait`"));
-        assert!(read("no/such.toml").unwrap_err().to_string().contains("no/such.toml"));
+        let error = read_any("fashon").unwrap_err().to_string();
+        assert!(error.contains("`fashon`") && error.contains("did you mean `fashion`?"), "{error}");
+        assert!(read_any("no/such.toml").unwrap_err().to_string().contains("no/such.toml"));
+        assert!(read_classify("translate-it-en").unwrap_err().to_string().contains("`translate`"));
     }
 }

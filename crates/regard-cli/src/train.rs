@@ -1,21 +1,22 @@
 //! `regard train`: a recipe becomes a run folder.
 
+mod interrupt;
 #[cfg(feature = "mpi")]
 mod job;
 mod report;
-mod text;
 mod watch;
 
-pub use report::write_report;
-pub use watch::{Interrupt, Watch};
+pub use interrupt::Interrupt;
 
 use burn::tensor::Device;
-use regard::train::{Alone, AnyRecipe, Event, Outcome, Ranks, Recipe, Written, train};
+use regard::tasks::AnyRecipe;
+use regard::train::{Alone, Event, Outcome, Ranks, Start, read_history, read_recipe_text};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::recipes;
+use watch::Watch;
 
 /// Train a model by a recipe, or go on with a run
 ///
@@ -31,21 +32,27 @@ pub struct Args {
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Go on with the run of this folder, as its own recipe says
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["recipe", "output", "set", "model", "data", "epochs", "seed"])]
+    /// Go on with the run of this folder, as its own recipe says; `--epochs` may make it longer
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["recipe", "output", "set", "model", "data", "init", "seed"])]
     resume: Option<PathBuf>,
 
-    /// Train another model, a preset of `regard models`
-    #[arg(long, value_name = "NAME")]
+    /// Train another model: a preset of `regard models`, or a TOML file of your own
+    #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
+
+    /// Begin with these weights: a checkpoint of any upstream, a run's, or an address; a head for other classes is new
+    #[arg(long, value_name = "WEIGHTS")]
+    init: Option<String>,
 
     /// Train on other data: a folder, a file, or `fashion`
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
 
+    /// How many times to go through the training data
     #[arg(long, value_name = "COUNT")]
     epochs: Option<usize>,
 
+    /// What everything random is drawn from: fresh weights, the order of the data, augmentation
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
@@ -58,53 +65,61 @@ impl Args {
     /// What to train where.
     fn plan(&self, ranks: &dyn Ranks) -> Result<(AnyRecipe, PathBuf), Failure> {
         if let Some(folder) = &self.resume {
-            return Ok((resumed(folder, ranks)?, folder.clone()));
+            let mut recipe = resumed(folder, ranks)?;
+            if let Some(epochs) = self.epochs {
+                let before = std::mem::replace(&mut recipe.common_mut().epochs, epochs);
+                if epochs < before {
+                    let message = format!("`--epochs {epochs}`: the run has {before}, and can only become longer");
+                    return Err(Failure::input(message, "leave `--epochs` out to go on as it is"));
+                }
+            }
+            recipe.validate().map_err(recipe_failure)?;
+            return Ok((recipe, folder.clone()));
         }
         let name = self.recipe.as_deref().expect("clap asks for one of the two");
         let (recipe, called) = recipes::read_any(name)?;
-        let recipe = match recipe {
-            AnyRecipe::Pictures(recipe) => AnyRecipe::Pictures(self.changed(recipe)?),
-            AnyRecipe::Translation(recipe) => AnyRecipe::Translation(self.changed(recipe)?),
-        };
-        let (model, seed) = match &recipe {
-            AnyRecipe::Pictures(recipe) => (&recipe.model, recipe.seed),
-            AnyRecipe::Translation(recipe) => (&recipe.model, recipe.seed),
-        };
-        let default = || Path::new("runs").join(format!("{called}-{model}-seed{seed}"));
+        let recipe = self.changed(recipe)?;
+        let common = recipe.common();
+        // the model may be a file
+        let model = Path::new(&common.model).file_stem().unwrap_or_default().display().to_string();
+        let default = || Path::new("runs").join(format!("{called}-{model}-seed{}", common.seed));
         let folder = self.output.clone().unwrap_or_else(default);
         Ok((recipe, folder))
     }
 
-    /// A recipe of any kind with what was typed.
-    fn changed<R: Written>(&self, mut recipe: R) -> Result<R, Failure> {
-        let common = recipe.common();
+    /// A recipe with what was typed.
+    fn changed(&self, mut recipe: AnyRecipe) -> Result<AnyRecipe, Failure> {
+        let common = recipe.common_mut();
         if let Some(model) = &self.model {
             common.model.clone_from(model);
         }
         if let Some(data) = &self.data {
             common.data.clone_from(data);
         }
-        *common.epochs = self.epochs.unwrap_or(*common.epochs);
-        *common.seed = self.seed.unwrap_or(*common.seed);
-        for change in &self.set {
-            let Some((key, value)) = change.split_once('=') else {
-                return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set key=value`"));
-            };
-            recipe = recipe.with(key.trim(), value.trim()).map_err(recipe_failure)?;
+        if self.init.is_some() {
+            common.weights.clone_from(&self.init);
         }
-        recipe.check().map_err(recipe_failure)?;
-        Ok(recipe)
+        common.epochs = self.epochs.unwrap_or(common.epochs);
+        common.seed = self.seed.unwrap_or(common.seed);
+        // before a key is changed, so that the error is about what was typed
+        recipe.validate().map_err(recipe_failure)?;
+        self.set.iter().try_fold(recipe, |recipe, change| with_change(&recipe, change))
     }
+}
+
+/// A recipe with one key changed: `key=value`.
+pub fn with_change(recipe: &AnyRecipe, change: &str) -> Result<AnyRecipe, Failure> {
+    let Some((key, value)) = change.split_once('=') else {
+        return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set key=value`"));
+    };
+    recipe.with(key.trim(), value.trim()).map_err(recipe_failure)
 }
 
 /// The recipe of a run that goes on; its folder may be seen by the first process alone.
 fn resumed(folder: &Path, ranks: &dyn Ranks) -> Result<AnyRecipe, Failure> {
     let own = if ranks.rank() == 0 {
-        let path = folder.join("recipe.toml");
-        std::fs::read_to_string(&path).map_err(|error| {
-            let hint = "`--resume` wants the folder of a run; `regard train RECIPE` begins one";
-            Failure::input(format!("{}: {error}", path.display()), hint)
-        })?
+        let hint = "`--resume` wants the folder of a run; `regard train RECIPE` begins one";
+        read_recipe_text(folder).map_err(|error| Failure::input(error, hint))?
     } else {
         String::new()
     };
@@ -128,61 +143,72 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks) -> Result<(), Failure> {
     let (recipe, folder) = args.plan(ranks)?;
     let interrupt = Interrupt::listen(ranks)?;
-    let recipe = match recipe {
-        AnyRecipe::Pictures(recipe) => recipe,
-        AnyRecipe::Translation(recipe) if ranks.count() == 1 => {
-            return text::run(&recipe, &folder, device, &interrupt, out);
-        }
-        AnyRecipe::Translation(_) => {
-            let message = format!("translation in {} processes", ranks.count());
-            return Err(Failure::input(message, "a translator trains in one process"));
-        }
-    };
+    let start = Start { lengthen: args.resume.is_some() };
     if ranks.rank() > 0 {
-        let mut watch = |_: Event| !interrupt.pressed();
-        let outcome = train(&folder, &recipe, device, ranks, &mut watch);
+        let mut watch = |_: Event| !interrupt.is_pressed();
+        let outcome = recipe.train(&folder, start, device, ranks, &mut watch);
         return outcome.map(drop).map_err(|error| training_failure(error, &folder));
     }
     let resume = format!("`regard train --resume {}` goes on", folder.display());
-    to_the_end(&recipe, &folder, device, ranks, &interrupt, &resume)?;
-    summary(&folder, out)
+    Job { recipe: &recipe, folder: &folder, start, device, ranks, interrupt: &interrupt, resume: &resume }.run()?;
+    summary(&recipe, &folder, out)
 }
 
-/// Trains to the end, from wherever the run is, and reports; an interruption is a failure with `resume` as its hint.
-pub fn to_the_end(
-    recipe: &Recipe,
-    folder: &Path,
-    device: &Device,
-    ranks: &dyn Ranks,
-    interrupt: &Interrupt,
-    resume: &str,
-) -> Result<(), Failure> {
-    writeln!(stderr(), "training    {} on {}", recipe.model, recipe.data)?;
-    writeln!(stderr(), "run folder  {}", folder.display())?;
-    let mut watch = Watch::new(recipe, folder, interrupt.clone());
-    let outcome = train(folder, recipe, device, ranks, &mut |event| watch.tell(&event));
-    let problem = watch.finish();
-    let outcome = outcome.map_err(|error| training_failure(error, folder))?;
-    problem.map_or(Ok(()), Err)?;
-    if let Outcome::Stopped { step } = outcome {
-        let message = format!("stopped after step {step}, which is saved");
-        return Err(Failure::Stopped { message, hint: resume.into() });
+/// A run as a person starts it.
+pub struct Job<'a> {
+    pub recipe: &'a AnyRecipe,
+    pub folder: &'a Path,
+    pub start: Start,
+    pub device: &'a Device,
+    pub ranks: &'a dyn Ranks,
+    pub interrupt: &'a Interrupt,
+    /// How to go on after an interruption.
+    pub resume: &'a str,
+}
+
+impl Job<'_> {
+    /// Trains to the end, from wherever the run is, and reports; an interruption is a failure.
+    pub fn run(self) -> Result<(), Failure> {
+        let Self { recipe, folder, start, device, ranks, interrupt, resume } = self;
+        let common = recipe.common();
+        writeln!(stderr(), "training    {} on {}", common.model, common.data)?;
+        writeln!(stderr(), "run folder  {}", folder.display())?;
+        let mut watch = Watch::new(recipe, folder, interrupt.clone());
+        let outcome = recipe.train(folder, start, device, ranks, &mut |event| watch.show(&event));
+        let problem = watch.finish();
+        let outcome = outcome.map_err(|error| training_failure(error, folder))?;
+        problem.map_or(Ok(()), Err)?;
+        match outcome {
+            Outcome::Finished => Ok(()),
+            Outcome::Patience => Ok(writeln!(stderr(), "no better validation for {} epochs: done", common.patience)?),
+            Outcome::Stopped { step } => Err(Failure::Stopped {
+                message: format!("stopped after step {step}, which is saved"),
+                hint: resume.into(),
+                status: interrupt.status(),
+            }),
+        }
     }
-    if outcome == Outcome::Patience {
-        writeln!(stderr(), "no better test for {} epochs: done", recipe.patience)?;
-    }
-    write_report(folder, recipe, device, true)
 }
 
 /// What the run came to, as data.
-fn summary(folder: &Path, out: &mut impl Write) -> Result<(), Failure> {
-    let history = regard::train::read_history(folder)?;
-    if let Some(best) = history.best() {
-        writeln!(out, "best top-1  {:.2} % (epoch {})", 100.0 * best.top1, best.epoch)?;
-        writeln!(out, "test loss   {:.4}", best.test_loss)?;
-        writeln!(out, "time        {:.0} s", history.seconds())?;
-        writeln!(out, "weights     {}", folder.join("best.safetensors").display())?;
-        writeln!(out, "report      {}", folder.join("REPORT.html").display())?;
+fn summary(recipe: &AnyRecipe, folder: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    let (history, task) = (read_history(folder)?, recipe.info());
+    let mut facts = Vec::new();
+    if let Some(best) = history.best(task.primary()) {
+        facts.push((
+            "best epoch".to_string(),
+            format!("{}, by {} on the validation part", best.epoch, task.primary().label),
+        ));
+        facts.push(("validation".into(), task.show(&best.metrics)));
+    }
+    if let Some(test) = &history.test {
+        facts.push(("test".into(), task.show(&test.metrics)));
+    }
+    facts.push(("time".into(), format!("{:.0} s", history.seconds())));
+    facts.push(("weights".into(), folder.join("best.safetensors").display().to_string()));
+    facts.push(("report".into(), folder.join("REPORT.html").display().to_string()));
+    for (name, value) in facts {
+        writeln!(out, "{name:<11} {value}")?;
     }
     Ok(())
 }

@@ -29,7 +29,8 @@ use regard::attention::{
 use regard::data::{Batch, Picture, Preprocess, Target, Tokens, prepare};
 use regard::layers::{GatedUnit, Linear, MultiHeadAttention};
 use regard::models::{Model, preset, translator};
-use regard::train::{Alone, Engine, Optimiser, Recipe};
+use regard::tasks::classify::{ClassLoss, Recipe};
+use regard::train::{Alone, Engine, Optimiser};
 use regard::translate::{Search, translate as decode};
 use regard::weights::{Tensors, shapes, tensors, write_tensors};
 use regard::{Pass, Prepared, device};
@@ -197,8 +198,10 @@ fn training(name: &str, batch: usize, optimiser: Optimiser, rate: f64) -> (Tenso
     let images = images.into_data().try_to_vec().expect("pixels are f32");
     let parts = [Batch { images, shape, targets: (0..batch).map(|picture| Target::pure(picture % 10)).collect() }];
     let before = tensors(&model);
-    let recipe = Recipe { model: name.into(), batch, optimiser, ..Recipe::default() };
-    let mut engine = Engine::new(&recipe, model, None, &device).expect("a recipe without parts works");
+    let mut recipe = Recipe::default();
+    recipe.common.optimiser = optimiser;
+    let objective = ClassLoss::new(&recipe, None, &device);
+    let mut engine = Engine::new(objective, (&recipe.common).into(), model).expect("a recipe without groups works");
     let mut losses = Vec::new();
     let mut step = 0;
     let run = move |kept: Option<&mut Tensors>| {

@@ -91,6 +91,9 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // the error to report is the first one
         let _ = fs::remove_file(&beside);
     }
+    // the new name is safe when its folder is; not every system can say so
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
     written
 }
 

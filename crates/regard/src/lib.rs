@@ -32,6 +32,7 @@ pub mod pass;
 pub mod prepared;
 pub mod random;
 pub mod report;
+pub mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod train;

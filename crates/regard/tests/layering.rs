@@ -26,9 +26,10 @@ const STAGES: &[(&str, usize)] = &[
     ("prepared", 5),
     ("evaluate", 6),
     ("translate", 6),
-    ("train", 7),
-    ("analyse", 8),
-    ("report", 9),
+    ("analyse", 7),
+    ("report", 7),
+    ("train", 8),
+    ("tasks", 9),
 ];
 
 /// What tests share: for test code alone.
@@ -53,6 +54,8 @@ fn violations(path: &str, text: &str, test_files: &[String]) -> Vec<String> {
     for import in imports(text) {
         let Import { line, ref module, rest: ref path_in_models, in_tests } = import;
         let reason = match stage(module) {
+            // what the loop of training does is held to real tasks
+            Some(_) if module == "tasks" && parts[0] == "train" && (in_tests || test_file) => None,
             Some(other) if other > own => Some(format!("`{}` imports the later stage `{module}`", parts[0])),
             Some(_) if module == "models" && parts[0] == "models" => another_model(&parts, path_in_models),
             Some(_) => None,

@@ -5,7 +5,7 @@ use regard::data::{
     Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset, shown,
 };
 use regard::report::font;
-use regard::train::Recipe;
+use regard::tasks::classify::Recipe;
 use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ fn preparation(recipe: Option<&Recipe>, dataset: &dyn Dataset, seed: u64) -> Res
             image: model.image(),
             channels: 3,
             preprocess: Preprocess::WHOLE,
-            augment: Some(recipe.augment.clone()),
-            mix: recipe.mix,
+            augment: Some(recipe.own.augment.clone()),
+            mix: recipe.own.mix,
             seed,
         }
     } else {
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "`--rows` and `--columns` are smaller",
         ));
     }
-    let recipe = args.recipe.as_deref().map(recipes::read).transpose()?.map(|(recipe, _)| recipe);
+    let recipe = args.recipe.as_deref().map(recipes::read_classify).transpose()?;
     let dataset = dataset::open(&args.source, Part::Train)
         .map_err(|error| Failure::input(error, "the name of a dataset, or a folder with a folder for each class"))?;
     if dataset.is_empty() {

@@ -3,7 +3,8 @@
 use burn::tensor::Device;
 use regard::data::text::{Pair, TextPart, read, with_references};
 use regard::evaluate::{TranslationScore, score};
-use regard::train::{TextRecipe, foresee, read_written};
+use regard::tasks::translate::{Recipe, token_loss};
+use regard::train::read_recipe;
 use serde::Serialize;
 use std::io::{IsTerminal as _, Write, stderr};
 use std::path::Path;
@@ -19,19 +20,11 @@ struct Report {
     score: TranslationScore,
     /// Of a token, by all that came before it.
     perplexity: f64,
-    /// Share of tokens that were foreseen.
+    /// Share of tokens that were predicted.
     tokens_foreseen: f64,
     references: usize,
     beam: usize,
     seconds: f64,
-}
-
-/// Whether a folder holds a run of translation.
-pub fn is_run(folder: &Path) -> bool {
-    read_written::<TextRecipe>(folder).is_ok_and(|_| {
-        // a recipe for pictures without any key would be read as well
-        std::fs::read_to_string(folder.join("recipe.toml")).is_ok_and(|text| text.contains("task = "))
-    })
 }
 
 pub fn run(
@@ -42,8 +35,8 @@ pub fn run(
     device: &Device,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let recipe: TextRecipe = read_written(folder)?;
-    let pairs = read(Path::new(data), part, &recipe.languages()).map_err(|error| {
+    let recipe: Recipe = read_recipe(folder)?;
+    let pairs = read(Path::new(data), part, &recipe.own.languages()).map_err(|error| {
         Failure::input(error, "`--data` takes the folder that the run was trained on, or one like it")
     })?;
     let bundle = translate::open(folder, device)?;
@@ -66,11 +59,11 @@ pub fn run(
     let best: Vec<&str> = found.iter().map(|all| all.first().map_or("", |one| one.text.as_str())).collect();
     let seconds = start.elapsed().as_secs_f64();
     let references: Vec<Vec<String>> = referenced.iter().map(|one| one.references.clone()).collect();
-    let measured = foresee(&bundle, &pairs, 2000)?;
+    let loss = token_loss(&bundle, &pairs, 2000)?;
     let report = Report {
         score: score(&best, &references),
-        perplexity: measured.loss.exp(),
-        tokens_foreseen: measured.top1,
+        perplexity: loss.loss().exp(),
+        tokens_foreseen: loss.top1(),
         references: references.iter().map(Vec::len).sum(),
         beam: search.beam,
         seconds,
@@ -84,7 +77,7 @@ pub fn run(
     let precisions = score.precisions.map(|precision| format!("{precision:.1}")).join(" / ");
     writeln!(out, "precisions  {precisions} (brevity {:.3})", score.brevity_penalty)?;
     writeln!(out, "perplexity  {perplexity:.3}")?;
-    writeln!(out, "foreseen    {:.2} % of tokens", 100.0 * tokens_foreseen)?;
+    writeln!(out, "tokens      {:.2} % predicted", 100.0 * tokens_foreseen)?;
     writeln!(out, "sentences   {} with {references} references, beam {beam}", score.sentences)?;
     writeln!(out, "speed       {:.1} sentences/s", score.sentences as f64 / seconds)?;
     Ok(())

@@ -26,7 +26,7 @@ pub struct Row {
 
 /// A few test pictures, one of each of the first classes.
 pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error> {
-    let mut loader = trained.parts.testing(&trained.recipe);
+    let mut loader = trained.task.measuring(&trained.task.test);
     let dataset = &loader.dataset;
     let first = |class: usize| (0..dataset.len()).find(|&index| dataset.label(index) == class);
     let chosen: Vec<usize> = (0..dataset.classes().len()).filter_map(first).take(count).collect();
@@ -38,16 +38,16 @@ pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error>
 
 /// The pictures as they are.
 pub fn plain(batch: &Batch, trained: &Trained) -> Row {
-    let pictures = shown(batch, &trained.parts.preprocess);
+    let pictures = shown(batch, &trained.task.preprocess);
     let panels: Vec<RgbImage> = pictures.iter().map(|picture| panel(picture, None)).collect();
     let names: Vec<&str> =
-        batch.targets.iter().map(|target| trained.parts.test.classes()[target.class].as_str()).collect();
+        batch.targets.iter().map(|target| trained.task.test.classes()[target.class].as_str()).collect();
     Row { png: png(&panels), caption: names.join(", "), description: format!("test pictures: {}", names.join(", ")) }
 }
 
 /// Where the model looks at each of them.
 pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
-    let pictures = shown(batch, &trained.parts.preprocess);
+    let pictures = shown(batch, &trained.task.preprocess);
     let [_, channels, rows, columns] = batch.shape;
     let (mut panels, mut where_from) = (Vec::new(), String::new());
     for (index, picture) in pictures.iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
         };
         panels.push(panel(picture, Some((size, &values))));
     }
-    let name = &trained.recipe.model;
+    let name = &trained.task.recipe.common.model;
     Row { png: png(&panels), caption: format!("{name}: {where_from}"), description: format!("where {name} looks") }
 }
 

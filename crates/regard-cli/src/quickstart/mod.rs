@@ -9,7 +9,9 @@ use regard::cost::Convention;
 use regard::evaluate::{Accuracy, History, Turn};
 use regard::models::Model;
 use regard::report::Table;
-use regard::train::{Alone, Parts, Recipe, read_history};
+use regard::tasks::AnyRecipe;
+use regard::tasks::classify::{Classification, Recipe};
+use regard::train::{Alone, Start, read_history};
 use regard::weights::{self, LoadOptions};
 use std::fs;
 use std::io::Write;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::recipes;
-use crate::train::{Interrupt, to_the_end};
+use crate::train::{Interrupt, Job};
 
 /// Train five small models on real pictures and see how good they are, in five minutes
 ///
@@ -45,9 +47,8 @@ const MODELS: [(&str, &str); 5] = [
 
 /// A trained model and what it can do.
 struct Trained {
-    recipe: Recipe,
     folder: PathBuf,
-    parts: Parts,
+    task: Classification,
     model: Model,
     history: History,
     upside_down: Accuracy,
@@ -64,8 +65,17 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let mut trained = Vec::new();
     for (model, by) in MODELS {
         let (recipe, run) = (recipe(model, by, args.small)?, folder.join(model));
-        to_the_end(&recipe, &run, device, &Alone, &interrupt, "the same command goes on")?;
-        trained.push(Trained::of(recipe, run, device)?);
+        Job {
+            recipe: &AnyRecipe::Classify(recipe.clone()),
+            folder: &run,
+            start: Start::default(),
+            device,
+            ranks: &Alone,
+            interrupt: &interrupt,
+            resume: "the same command goes on",
+        }
+        .run()?;
+        trained.push(Trained::of(&recipe, run, device)?);
     }
     write!(out, "{}", table(&trained)?.text())?;
     let report = folder.join("REPORT.html");
@@ -81,25 +91,32 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 
 /// What is trained: a recipe of ours, or a part of it.
 fn recipe(model: &str, by: &str, small: bool) -> Result<Recipe, Failure> {
-    let (recipe, _) = recipes::read(by)?;
-    let recipe = Recipe { model: model.into(), ..recipe };
-    Ok(if small { Recipe { per_class: 7, test_per_class: 4, batch: 32, ..recipe } } else { recipe })
+    let mut recipe = recipes::read_classify(by)?;
+    recipe.common.model = model.into();
+    if small {
+        (recipe.own.per_class, recipe.own.test_per_class, recipe.own.batch) = (7, 4, 32);
+    }
+    Ok(recipe)
 }
 
 impl Trained {
-    fn of(recipe: Recipe, folder: PathBuf, device: &Device) -> Result<Self, Failure> {
-        let parts = Parts::of(&recipe)?;
+    fn of(recipe: &Recipe, folder: PathBuf, device: &Device) -> Result<Self, Failure> {
+        let task = Classification::of(recipe)?;
         let best = folder.join("best.safetensors");
-        let model = weights::load(parts.config.init(device)?, &best, &LoadOptions::default())?.model;
+        let model = weights::load(task.config.init(device)?, &best, &LoadOptions::default())?.model;
         let mut upside_down = Accuracy::default();
-        for batch in parts.testing(&recipe).epoch(0, 0) {
+        for batch in task.measuring(&task.test).epoch(0, 0) {
             let batch = batch?;
             let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
             let images = batch.tensor(device);
             upside_down.add(model.forward(Turn::UpsideDown.apply(images)?, &mut Pass::silent()), &labels);
         }
         let history = read_history(&folder)?;
-        Ok(Self { recipe, folder, parts, model, history, upside_down })
+        Ok(Self { folder, task, model, history, upside_down })
+    }
+
+    fn name(&self) -> &str {
+        &self.task.recipe.common.model
     }
 }
 
@@ -109,14 +126,14 @@ fn table(trained: &[Trained]) -> Result<Table, Failure> {
         table = table.numbers(name);
     }
     for one in trained {
-        let ledger = one.parts.config.ledger(one.parts.config.image())?;
+        let ledger = one.task.config.ledger(one.task.config.image())?;
         table.row([
-            one.recipe.model.clone(),
-            format!("{:.2} %", 100.0 * one.history.best().map_or(f64::NAN, |epoch| epoch.top1)),
+            one.name().to_string(),
+            format!("{:.2} %", 100.0 * one.history.test.as_ref().map_or(f64::NAN, |test| test.metric("top1"))),
             format!("{:.2} %", 100.0 * one.upside_down.top1()),
             ledger.parameters().to_string(),
             format!("{:.1} M", ledger.total(Convention::MultiplyAdds) as f64 / 1e6),
-            format!("{:.0}", one.history.pictures_per_second()),
+            format!("{:.0}", one.history.items_per_second()),
             format!("{:.0}", one.history.seconds()),
         ]);
     }

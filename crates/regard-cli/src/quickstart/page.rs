@@ -19,7 +19,7 @@ pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Fa
     let mut pictures = vec![picture(maps::plain(&batch, first))];
     pictures.extend(trained.iter().map(|one| picture(maps::row(&batch, one, device))));
     let line =
-        |one: &Trained, points: Vec<[f64; 2]>| Line { name: one.recipe.model.clone(), points, stroke: Stroke::Strong };
+        |one: &Trained, points: Vec<[f64; 2]>| Line { name: one.name().to_string(), points, stroke: Stroke::Strong };
     let loss = Lines {
         title: "training loss".into(),
         x: "step".into(),
@@ -30,9 +30,9 @@ pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Fa
     let page = Page::new("regard quickstart")
         .lead(format!(
             "five models of about the same size, trained on up to {} pictures of {}, tested on {}",
-            first.parts.train.len(),
-            first.recipe.data,
-            first.parts.test.len()
+            first.task.train.len(),
+            first.task.recipe.common.data,
+            first.task.test.len()
         ))
         .section(Section::new("how good").table(table(trained)?))
         .section(Section::new("how they learned").figure(&loss))
@@ -41,7 +41,7 @@ pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Fa
             Section::new("more").facts(
                 trained
                     .iter()
-                    .map(|one| (one.recipe.model.clone(), one.folder.join("REPORT.html").display().to_string()))
+                    .map(|one| (one.name().to_string(), one.folder.join("REPORT.html").display().to_string()))
                     .collect(),
             ),
         );

@@ -1,112 +1,55 @@
 //! What a person sees of a run: a bar on a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use regard::train::{Event, Ranks, Recipe};
+use regard::evaluate::{TaskInfo, Values};
+use regard::report::Findings;
+use regard::tasks::AnyRecipe;
+use regard::train::Event;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::interrupt::Interrupt;
 use super::report::write_report;
 use crate::failure::Failure;
-
-/// Ctrl-C, which ends a run after its step; pressed again, it ends the process.
-///
-/// A launcher may pass one press on twice, and kills by itself when it has waited long enough.
-#[derive(Clone, Debug)]
-pub struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    pub fn listen(ranks: &dyn Ranks) -> Result<Self, Failure> {
-        let (alone, first) = (ranks.count() == 1, ranks.rank() == 0);
-        let pressed = Arc::new(AtomicBool::new(false));
-        let seen = pressed.clone();
-        ctrlc::set_handler(move || {
-            let again = seen.swap(true, Ordering::SeqCst);
-            if again && alone {
-                std::process::exit(130);
-            }
-            // the run says more when its step is done
-            if alone {
-                let _ = writeln!(stderr(), "\nstopping after this step; once more ends at once");
-            } else if first && !again {
-                let _ = writeln!(stderr(), "stopping after the next step");
-            }
-        })
-        .map_err(|error| Failure::ours(format!("cannot listen to ctrl-c: {error}"), "is it listened to already?"))?;
-        Ok(Self(pressed))
-    }
-
-    pub fn pressed(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
 
 /// How often a line is written where there is no terminal.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// What is learned from, and what a right answer is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Units {
-    Pictures,
-    Tokens,
-}
-
-impl Units {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Pictures => "pictures",
-            Self::Tokens => "tokens",
-        }
-    }
-
-    const fn right(self) -> &'static str {
-        match self {
-            Self::Pictures => "top-1",
-            Self::Tokens => "foreseen",
-        }
-    }
-}
-
-/// Watches a run.
+/// Watches a run, and writes its report as it goes.
 #[derive(Debug)]
 pub struct Watch {
-    /// A run of pictures, whose report is written as it goes.
-    reported: Option<(Recipe, PathBuf)>,
-    epochs: usize,
-    units: Units,
+    recipe: AnyRecipe,
+    folder: PathBuf,
+    task: TaskInfo,
     interrupt: Interrupt,
     bar: Option<ProgressBar>,
     steps: usize,
     last: Instant,
-    accuracy: String,
+    /// The metric that decides, as it was last.
+    primary: String,
+    facts: Vec<(String, String)>,
     /// What failed while watching; it does not stop the run.
     problem: Option<Failure>,
 }
 
 impl Watch {
-    pub fn new(recipe: &Recipe, folder: &Path, interrupt: Interrupt) -> Self {
-        let reported = Some((recipe.clone(), folder.to_path_buf()));
-        Self { reported, ..Self::of(recipe.epochs, Units::Pictures, interrupt) }
-    }
-
-    /// A watch that writes no report.
-    pub fn of(epochs: usize, units: Units, interrupt: Interrupt) -> Self {
+    pub fn new(recipe: &AnyRecipe, folder: &Path, interrupt: Interrupt) -> Self {
         let bar = stderr().is_terminal().then(|| ProgressBar::new(1));
         if let Some(bar) = &bar {
             let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta} left");
             bar.set_style(style.expect("the template is fixed"));
         }
         Self {
-            reported: None,
-            epochs,
-            units,
+            recipe: recipe.clone(),
+            folder: folder.into(),
+            task: recipe.info(),
             interrupt,
             bar,
             steps: 0,
             last: Instant::now(),
-            accuracy: String::new(),
+            primary: String::new(),
+            facts: Vec::new(),
             problem: None,
         }
     }
@@ -119,11 +62,19 @@ impl Watch {
         }
     }
 
+    /// Writes the report so far; what fails is told at the end.
+    fn report(&mut self, tested: Option<(&regard::evaluate::TestRecord, &Findings)>) {
+        if let Err(failure) = write_report(&self.folder, &self.recipe, &self.facts, tested) {
+            self.problem = Some(failure);
+        }
+    }
+
     /// Shows an event; whether the run shall go on.
-    pub fn tell(&mut self, event: &Event) -> bool {
+    pub fn show(&mut self, event: &Event) -> bool {
         match event {
-            Event::Begin { step, steps, epoch_steps, learning, note } => {
+            Event::Begin { step, steps, epoch_steps, learning, note, facts } => {
                 self.steps = *steps;
+                self.facts.clone_from(facts);
                 if let Some(bar) = &self.bar {
                     bar.set_length(*steps as u64);
                     bar.set_position(*step as u64);
@@ -138,14 +89,16 @@ impl Watch {
                 }
             }
             Event::Step(record) => {
+                let parts: Vec<String> = record.parts.iter().map(|(name, part)| format!(" {name} {part:.4}")).collect();
+                let parts = parts.concat();
                 let text = format!(
-                    "epoch {}/{} loss {:.4}{} {:.0} {}/s",
+                    "epoch {}/{} loss {:.4}{parts}{} {:.0} {}/s",
                     record.epoch,
-                    self.epochs,
+                    self.recipe.common().epochs,
                     record.loss,
-                    self.accuracy,
-                    record.pictures_per_second,
-                    self.units.name()
+                    self.primary,
+                    record.items_per_second,
+                    self.task.items
                 );
                 match &self.bar {
                     Some(bar) => {
@@ -159,45 +112,38 @@ impl Watch {
                     None => {}
                 }
             }
-            Event::Testing { done, of } => {
+            Event::Measuring { done, of } => {
                 if let Some(bar) = &self.bar {
-                    bar.set_message(format!("testing {done} of {of}"));
+                    bar.set_message(format!("measuring {done} of {of}"));
                 }
             }
             Event::Epoch { record, best } => {
-                let right = self.units.right();
-                self.accuracy = format!(" {right} {:.2} %", 100.0 * record.top1);
-                let bleu = record.bleu.map_or(String::new(), |bleu| format!("  BLEU {bleu:.2}"));
+                let primary = self.task.primary();
+                self.primary = format!(" {} {}", primary.label, primary.show(record.metric(&primary.name)));
                 self.line(&format!(
-                    "epoch {:<4} loss {:.4}  test loss {:.4}  {right} {:.2} %{bleu}{}  {:.0} s",
+                    "epoch {:<4} training loss {:.4}  validation: {}{}  {:.0} s",
                     record.epoch,
                     record.train_loss,
-                    record.test_loss,
-                    100.0 * record.top1,
+                    self.values(&record.metrics),
                     if *best { " best" } else { "" },
                     record.seconds
                 ));
             }
-            Event::Averaged { measured, best } => {
-                let bleu = measured.bleu.map_or(String::new(), |bleu| format!("  BLEU {bleu:.2}"));
-                self.line(&format!(
-                    "mean of the last epochs  test loss {:.4}  {} {:.2} %{bleu}{}",
-                    measured.loss,
-                    self.units.right(),
-                    100.0 * measured.top1,
-                    if *best { " best" } else { "" }
-                ));
+            Event::Averaged { values, best } => {
+                let best = if *best { " best" } else { "" };
+                self.line(&format!("mean of the last epochs  validation: {}{best}", self.values(values)));
             }
-            Event::Saved { .. } => {
-                // a picture of a run that goes on is a convenience: what fails is told at the end
-                if let Some((recipe, folder)) = &self.reported
-                    && let Err(failure) = write_report(folder, recipe, &regard::device::cpu(), false)
-                {
-                    self.problem = Some(failure);
-                }
+            Event::Saved { .. } => self.report(None),
+            Event::Tested { record, findings } => {
+                self.line(&format!("test        {}", self.values(&record.metrics)));
+                self.report(Some((*record, *findings)));
             }
         }
-        !self.interrupt.pressed()
+        !self.interrupt.is_pressed()
+    }
+
+    fn values(&self, values: &Values) -> String {
+        self.task.show(values)
     }
 
     /// Takes the bar away; what failed while watching.

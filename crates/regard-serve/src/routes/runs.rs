@@ -42,7 +42,7 @@ struct Curves {
     /// The text of its recipe.
     recipe: String,
     steps: Vec<Point>,
-    epochs: Vec<EpochRecord>,
+    epochs: Vec<serde_json::Value>,
 }
 
 /// Some steps together.
@@ -74,12 +74,19 @@ pub async fn curves(State(app): State<Arc<App>>, Named(name): Named<String>) -> 
             return Err(Refusal::Unfit(format!("the records of `{name}` are larger than {LONGEST} bytes")));
         }
         let unreadable = |_| Refusal::Unfit(format!("the records of `{name}` cannot be read"));
-        let History { steps, epochs } = read_history(&folder).map_err(unreadable)?;
+        let History { steps, epochs, .. } = read_history(&folder).map_err(unreadable)?;
         let recipe = std::fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
-        Ok(Curves { name, age, recipe, steps: thinned(&steps), epochs })
+        Ok(Curves { name, age, recipe, steps: thinned(&steps), epochs: epochs.iter().map(epoch_json).collect() })
     };
     let curves = tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Panicked)??;
     Ok(json_response(&curves))
+}
+
+/// An epoch with its metrics by name; `test_loss` is what clients know its loss by.
+fn epoch_json(record: &EpochRecord) -> serde_json::Value {
+    let mut json = serde_json::to_value(record).expect("plain data");
+    json["test_loss"] = json["loss"].clone();
+    json
 }
 
 async fn found(app: &App) -> Result<Vec<Found>, Refusal> {
@@ -133,7 +140,15 @@ mod tests {
     use super::*;
 
     fn step(step: usize, loss: f64) -> StepRecord {
-        StepRecord { step, epoch: 1, loss, rate: 0.5, gradient_norm: 1.0, pictures_per_second: 1.0 }
+        StepRecord {
+            step,
+            epoch: 1,
+            loss,
+            parts: Default::default(),
+            rate: 0.5,
+            gradient_norm: 1.0,
+            items_per_second: 1.0,
+        }
     }
 
     #[test]

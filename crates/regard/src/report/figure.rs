@@ -25,3 +25,9 @@ pub trait Figure {
         self.drawing().png()
     }
 }
+
+impl Figure for Drawing {
+    fn drawing(&self) -> Drawing {
+        self.clone()
+    }
+}

@@ -6,6 +6,7 @@ mod bars;
 mod canvas;
 pub mod classes;
 pub mod figure;
+mod findings;
 pub mod font;
 mod heat_map;
 mod lines;
@@ -19,6 +20,7 @@ mod table;
 
 pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use figure::Figure;
+pub use findings::Findings;
 pub use page::{Page, Section};
 pub use raster::png;
 pub use robustness::robustness;

@@ -1,13 +1,16 @@
-//! The report of a training run.
+//! The report of a training run: it shows whatever the task reports.
 
-use super::classes;
 use super::figure::{Figure as _, Line, Lines, Scale, Stroke};
-use super::page::{Page, Picture, Section};
+use super::findings::Findings;
+use super::page::{Page, Section};
 use super::table::Table;
-use crate::evaluate::{EpochRecord, Evaluation, History, StepRecord};
+use crate::evaluate::{EpochRecord, History, Metric, StepRecord, TaskInfo, TestRecord, Unit};
+
+/// The metric that is drawn beside the training loss.
+const LOSS: &str = "loss";
 
 /// Everything that is known of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RunReport {
     pub title: String,
     /// What was typed.
@@ -19,12 +22,11 @@ pub struct RunReport {
     pub recipe: String,
     /// What else is worth knowing: the model, its parameters, the data.
     pub facts: Vec<(String, String)>,
+    /// Which metrics there are, and which one decides.
+    pub task: TaskInfo,
     pub history: History,
-    /// Names of the classes.
-    pub classes: Vec<String>,
-    /// The test of the best checkpoint.
-    pub evaluation: Option<Evaluation>,
-    pub pictures: Vec<Picture>,
+    /// What the test of the best weights found.
+    pub findings: Findings,
 }
 
 impl RunReport {
@@ -35,7 +37,6 @@ impl RunReport {
             .lead(self.lead())
             .section(Section::new("numbers").facts(self.numbers()))
             .section(self.curves())
-            .section(Section::new("pictures").pictures(self.pictures.clone()))
             .section(self.answers())
             .section(self.epochs())
             .section(self.origin())
@@ -44,84 +45,127 @@ impl RunReport {
 
     /// The figures as files of their own: names and contents.
     #[must_use]
-    pub fn figures(&self) -> Vec<(&'static str, String)> {
+    pub fn figures(&self) -> Vec<(String, String)> {
         let mut figures = vec![
-            ("loss.svg", self.loss().svg()),
-            ("accuracy.svg", self.accuracy().svg()),
-            ("rate.svg", self.by_step("learning rate", "rate", Stroke::Strong, |step| step.rate).svg()),
+            ("loss.svg".to_string(), self.loss().svg()),
+            ("rate.svg".to_string(), self.by_step("learning rate", "rate", Stroke::Strong, |step| step.rate).svg()),
         ];
-        if let Some(Evaluation { confusion, calibration, .. }) = &self.evaluation {
-            figures.push(("confusion.svg", classes::confusion(confusion, &self.classes).svg()));
-            figures.push(("calibration.svg", classes::calibration(calibration).svg()));
-        }
+        figures.extend(self.metrics().into_iter().map(|(name, lines)| (name, lines.svg())));
+        figures.extend(self.findings.figures.iter().map(|(name, figure)| ((*name).to_string(), figure.svg())));
         figures
     }
 
     fn lead(&self) -> String {
-        match (self.history.best(), self.history.steps.last()) {
-            (Some(best), _) => format!("{} of the test pictures right after epoch {}", percent(best.top1), best.epoch),
-            (None, Some(step)) => format!("{} steps, no test so far", step.step),
-            (None, None) => "nothing was trained so far".into(),
+        let primary = self.task.primary();
+        match (&self.history.test, self.history.best(primary), self.history.steps.last()) {
+            (Some(test), ..) => {
+                let value = primary.show(test.metric(&primary.name));
+                format!("{} {value} on the test part, with the weights of epoch {}", primary.label, test.epoch)
+            }
+            (None, Some(best), _) => {
+                let value = primary.show(best.metric(&primary.name));
+                format!("{} {value} on the validation part after epoch {}", primary.label, best.epoch)
+            }
+            (None, None, Some(step)) => format!("{} steps, not measured so far", step.step),
+            (None, None, None) => "nothing was trained so far".into(),
         }
     }
 
     fn numbers(&self) -> Vec<(String, String)> {
         let mut facts = Vec::new();
-        let mut fact = |name: &str, value: String| facts.push((name.to_string(), value));
-        if let Some(best) = self.history.best() {
-            fact("best top-1", format!("{}, epoch {}", percent(best.top1), best.epoch));
+        let mut fact = |name: String, value: String| facts.push((name, value));
+        let metrics = || self.task.metrics.iter();
+        if let Some(TestRecord { metrics: values, .. }) = &self.history.test {
+            for metric in metrics().filter(|metric| values.contains_key(metric.name.as_ref())) {
+                fact(format!("test {}", metric.label), metric.show(values[metric.name.as_ref()]));
+            }
+        }
+        let primary = self.task.primary();
+        if let Some(best) = self.history.best(primary) {
+            let value = primary.show(best.metric(&primary.name));
+            fact(format!("best validation {}", primary.label), format!("{value}, epoch {}", best.epoch));
         }
         if let Some(last) = self.history.epochs.last() {
-            fact("last top-1", percent(last.top1));
-            fact("last top-5", percent(last.top5));
-            fact("last test loss", loss(last.test_loss));
-            fact("last training loss", loss(last.train_loss));
-            fact("epochs", self.history.epochs.len().to_string());
+            for metric in metrics().filter(|metric| last.metrics.contains_key(metric.name.as_ref())) {
+                fact(format!("last validation {}", metric.label), metric.show(last.metric(&metric.name)));
+            }
+            fact("last training loss".into(), loss(last.train_loss));
+            fact("epochs".into(), self.history.epochs.len().to_string());
         }
         if let Some(last) = self.history.steps.last() {
-            fact("steps", last.step.to_string());
+            fact("steps".into(), last.step.to_string());
         }
-        if let Some(evaluation) = &self.evaluation {
-            fact("calibration error", percent(evaluation.calibration.error()));
+        for (name, value) in &self.findings.facts {
+            fact(name.clone(), value.clone());
         }
         let seconds = self.history.epochs.iter().map(|epoch| epoch.seconds).filter(|seconds| seconds.is_finite());
         if !self.history.epochs.is_empty() {
-            fact("time", duration(seconds.sum()));
+            fact("time".into(), duration(seconds.sum()));
         }
-        let speeds = self.history.steps.iter().map(|step| step.pictures_per_second).filter(|speed| speed.is_finite());
+        let speeds = self.history.steps.iter().map(|step| step.items_per_second).filter(|speed| speed.is_finite());
         if let Some(speed) = median(speeds.collect()) {
-            fact("training speed", format!("{speed:.1} pictures/s"));
+            fact("training speed".into(), format!("{speed:.1} {}/s", self.task.items));
         }
         facts
     }
 
     fn curves(&self) -> Section {
-        let section = Section::new("curves").figure(&self.loss()).figure(&self.accuracy());
+        let section = Section::new("curves").figure(&self.loss());
+        let section = self.metrics().iter().fold(section, |section, (_, lines)| section.figure(lines));
         if self.history.steps.is_empty() {
             return section;
         }
+        let speed = format!("{}/s", self.task.items);
         section
             .figure(&self.by_step("learning rate", "rate", Stroke::Strong, |step| step.rate))
-            .figure(&self.by_step("length of the gradient", "norm", Stroke::Faint, |step| step.gradient_norm))
-            .figure(&self.by_step("training speed", "pictures/s", Stroke::Faint, |step| step.pictures_per_second))
+            .figure(&self.by_step("norm of the gradient", "norm", Stroke::Faint, |step| step.gradient_norm))
+            .figure(&self.by_step("training speed", &speed, Stroke::Faint, |step| step.items_per_second))
     }
 
+    /// The training loss, its parts, and the metric that is a loss too if there is one.
     fn loss(&self) -> Lines {
-        let steps: Vec<[f64; 2]> = self.history.steps.iter().map(|step| [step.step as f64, step.loss]).collect();
-        let lines = vec![
-            Line { name: "training, every step".into(), points: steps, stroke: Stroke::Faint },
+        let steps = |value: &dyn Fn(&StepRecord) -> f64| -> Vec<[f64; 2]> {
+            self.history.steps.iter().map(|step| [step.step as f64, value(step)]).collect()
+        };
+        let mut lines = vec![
+            Line { name: "training, every step".into(), points: steps(&|step| step.loss), stroke: Stroke::Faint },
             self.by_epoch("training, mean of an epoch", |epoch| epoch.train_loss),
-            self.by_epoch("test", |epoch| epoch.test_loss),
         ];
+        if self.task.metric(LOSS).is_some() {
+            lines.push(self.by_epoch("validation", |epoch| epoch.metric(LOSS)));
+        }
+        let names = self.history.steps.last().map(|step| step.parts.keys());
+        for name in names.into_iter().flatten() {
+            let points = steps(&|step| step.parts.get(name).copied().unwrap_or(f64::NAN));
+            lines.push(Line { name: format!("loss.{name}"), points, stroke: Stroke::Faint });
+        }
         Lines { title: "loss".into(), x: "step".into(), y: "loss".into(), scale: Scale::Logarithmic, lines }
     }
 
-    fn accuracy(&self) -> Lines {
-        let lines = vec![
-            self.by_epoch("top-1", |epoch| 100.0 * epoch.top1),
-            self.by_epoch("top-5", |epoch| 100.0 * epoch.top5),
-        ];
-        Lines { title: "test accuracy".into(), x: "step".into(), y: "% right".into(), scale: Scale::Linear, lines }
+    /// The curves of all other metrics with their files: shares in one figure, each number in its own.
+    fn metrics(&self) -> Vec<(String, Lines)> {
+        let drawn = |metric: &Metric, y: String, title: String| {
+            let line = self.by_epoch(&metric.label, |epoch| metric.scaled(epoch.metric(&metric.name)));
+            Lines { title, x: "step".into(), y, scale: Scale::Linear, lines: vec![line] }
+        };
+        let mut figures: Vec<(String, Lines)> = Vec::new();
+        for metric in self.task.metrics.iter().filter(|metric| metric.name != LOSS) {
+            match (metric.unit, figures.iter_mut().find(|(name, _)| name == "accuracy.svg")) {
+                (Unit::Percent, Some((_, figure))) => {
+                    let more = drawn(metric, String::new(), String::new());
+                    figure.lines.extend(more.lines);
+                }
+                (Unit::Percent, None) => {
+                    let title = "validation".to_string();
+                    figures.push(("accuracy.svg".into(), drawn(metric, "%".into(), title)));
+                }
+                (Unit::Number, _) => {
+                    let title = format!("validation {}", metric.label);
+                    figures.push((format!("{}.svg", metric.name), drawn(metric, metric.label.to_string(), title)));
+                }
+            }
+        }
+        figures
     }
 
     fn by_epoch(&self, name: &str, value: impl Fn(&EpochRecord) -> f64) -> Line {
@@ -137,12 +181,9 @@ impl RunReport {
     }
 
     fn answers(&self) -> Section {
-        let section = Section::new("answers");
-        let Some(Evaluation { confusion, calibration, .. }) = &self.evaluation else { return section };
-        section
-            .figure(&classes::confusion(confusion, &self.classes))
-            .table(classes::table(confusion, &self.classes))
-            .figure(&classes::calibration(calibration))
+        let Findings { figures, tables, .. } = &self.findings;
+        let section = figures.iter().fold(Section::new("answers"), |section, (_, figure)| section.figure(figure));
+        tables.iter().fold(section, |section, table| section.table(table.clone()))
     }
 
     fn epochs(&self) -> Section {
@@ -150,18 +191,16 @@ impl RunReport {
         if self.history.epochs.is_empty() {
             return section;
         }
-        let names = ["epoch", "step", "training loss", "test loss", "top-1", "top-5", "seconds"];
-        let mut table = names.into_iter().fold(Table::new(), Table::numbers);
+        let mut table = ["epoch", "step", "training loss"].into_iter().fold(Table::new(), Table::numbers);
+        for metric in self.task.metrics.iter() {
+            table = table.numbers(metric.label.as_ref());
+        }
+        let mut table = table.numbers("seconds");
         for epoch in &self.history.epochs {
-            table.row([
-                epoch.epoch.to_string(),
-                epoch.step.to_string(),
-                loss(epoch.train_loss),
-                loss(epoch.test_loss),
-                percent(epoch.top1),
-                percent(epoch.top5),
-                format!("{:.1}", epoch.seconds),
-            ]);
+            let mut row = vec![epoch.epoch.to_string(), epoch.step.to_string(), loss(epoch.train_loss)];
+            row.extend(self.task.metrics.iter().map(|metric| metric.show(epoch.metric(&metric.name))));
+            row.push(format!("{:.1}", epoch.seconds));
+            table.row(row);
         }
         section.table(table)
     }
@@ -173,10 +212,6 @@ impl RunReport {
         let section = Section::new("what was run").code(&self.command).facts(facts);
         if self.recipe.is_empty() { section } else { section.folded("the recipe", &self.recipe) }
     }
-}
-
-fn percent(share: f64) -> String {
-    if share.is_finite() { format!("{:.2} %", 100.0 * share) } else { "not measured".into() }
 }
 
 fn loss(loss: f64) -> String {

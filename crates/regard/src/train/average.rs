@@ -48,12 +48,14 @@ pub(super) fn mean(folder: &Folder) -> Result<Tensors, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::Recipe;
+    use crate::tasks::classify::{Classification, Recipe};
+    use crate::train::Task as _;
 
     #[test]
     fn the_last_epochs_are_kept_and_their_mean_is_the_mean() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&place.path().join("run"), &Recipe::default()).unwrap();
+        let folder =
+            Folder::open(&place.path().join("run"), &Recipe::default(), &Classification::info(), false).unwrap();
         for epoch in 1..=5 {
             let tensors = [("a".to_string(), TensorData::new(vec![epoch as f32, 1.0], [2]))].into();
             keep(&folder, epoch, 3, &tensors).unwrap();

@@ -119,7 +119,9 @@ pub fn save(folder: &Path, tensors: &Tensors, progress: Progress, disk: &mut dyn
 
 /// Writes beside, then renames.
 fn put(path: &Path, bytes: &[u8], disk: &mut dyn Disk) -> Result<(), Error> {
-    let beside = PathBuf::from(format!("{}.partial", path.display()));
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".partial");
+    let beside = PathBuf::from(beside);
     let written = disk.write(&beside, bytes).and_then(|()| disk.rename(&beside, path));
     written.map_err(|error| {
         // room for the next try; the error to report is the first one
@@ -149,6 +151,13 @@ fn clean(folder: &Path, disk: &mut dyn Disk) {
 pub fn restore(folder: &Path) -> Result<Option<Restored>, Error> {
     let (last, previous) = (folder.join(LAST), folder.join(PREVIOUS));
     if !last.exists() && !previous.exists() {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let is_state = |name: &str| name.starts_with("state-") && name.ends_with(".safetensors");
+        let states = entries.filter(|entry| is_state(&entry.file_name().to_string_lossy())).count();
+        // one may be of a first checkpoint that was interrupted before it had a manifest; more than one had manifests
+        if states > 1 {
+            return Err(Error::file(&last, "it is gone, and there are checkpoints that only it can tell apart"));
+        }
         return Ok(None);
     }
     let newest = match read(folder, &last) {

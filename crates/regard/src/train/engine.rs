@@ -1,31 +1,19 @@
 //! One step of training, and everything that a step changes.
 
-use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::module::Module as _;
 use regard_kernels::optimise;
-use std::fmt::Debug;
 
 use super::optimiser::{Place, State};
 use super::parameters::{Group, Groups, Layout, collect, named, statistics, values, write};
-use super::pictures::Pictures;
+use super::recipe::Common;
+use super::task::{Losses, Objective};
 use super::{Optimiser, Ranks};
 use crate::Error;
+use crate::evaluate::Values;
 use crate::weights::Tensors;
 
 /// The moments of an optimiser in a checkpoint.
 const MOMENTS: [&str; 2] = ["first.", "second."];
-
-/// What is learned: how a batch becomes a loss.
-pub trait Task: Debug {
-    type Model: Module + Debug;
-    type Batch;
-
-    /// What the loss of a batch is divided by: pictures, or tokens.
-    fn size(batch: &Self::Batch) -> usize;
-
-    /// The sum of the losses of a batch; `place` is one that no other batch of the run has.
-    fn loss(&self, model: &Self::Model, batch: &Self::Batch, place: usize) -> Tensor<1>;
-}
 
 /// How parameters move, whatever is learned.
 #[derive(Clone, Debug)]
@@ -34,16 +22,25 @@ pub struct Rules {
     pub clip: f64,
     /// Part of the old value in the moving average of parameters; 0 is none.
     pub ema: f64,
+    /// Batches of a step.
+    pub accumulate: usize,
     pub optimiser: Optimiser,
     pub groups: Groups,
 }
 
+impl From<&Common> for Rules {
+    fn from(common: &Common) -> Self {
+        let Common { clip, ema, accumulate, optimiser, ref groups, .. } = *common;
+        Self { clip, ema, accumulate, optimiser, groups: groups.clone() }
+    }
+}
+
 /// A model in training.
 #[derive(Debug)]
-pub struct Engine<T: Task = Pictures> {
-    task: T,
+pub struct Engine<O: Objective> {
+    objective: O,
     rules: Rules,
-    model: T::Model,
+    model: O::Model,
     layout: Layout,
     groups: Vec<Group>,
     parameters: Vec<f32>,
@@ -53,27 +50,31 @@ pub struct Engine<T: Task = Pictures> {
 }
 
 /// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Mean over the pictures or tokens of the step.
+    /// Mean over what the step counts, in all processes.
     pub loss: f64,
+    /// The same for each part of the loss that has a name.
+    pub parts: Values,
+    /// What the step counts, in all processes: pictures, or tokens.
+    pub count: f64,
     /// Length of the gradient before it was clipped.
     pub gradient_norm: f64,
     /// Whether some process wants to stop.
     pub stop: bool,
 }
 
-impl<T: Task> Engine<T> {
+impl<O: Objective> Engine<O> {
     /// # Errors
     /// When the rules name parts that the model does not have.
-    pub fn of(task: T, rules: Rules, model: T::Model) -> Result<Self, Error> {
+    pub fn new(objective: O, rules: Rules, model: O::Model) -> Result<Self, Error> {
         let layout = Layout::of(&model);
         let groups = rules.groups.of(&layout.parameters)?;
         let [parameters, statistics] = values(&model);
         let mut engine = Self {
             moments: vec![vec![0.0; parameters.len()]; rules.optimiser.moments()],
             averages: (rules.ema > 0.0).then(|| [parameters.clone(), statistics.clone()]),
-            task,
+            objective,
             rules,
             model,
             layout,
@@ -94,7 +95,7 @@ impl<T: Task> Engine<T> {
         self.model = write(self.model.clone(), values, &|name| !frozen.contains(&name));
     }
 
-    /// One step on the parts of a batch, which are this process's share of it; `step` counts from zero.
+    /// One step on the batches that are this process's share of it; `step` counts from zero.
     ///
     /// # Errors
     /// When another process is gone, or the loss is not finite: then nothing has changed.
@@ -102,24 +103,33 @@ impl<T: Task> Engine<T> {
         &mut self,
         step: usize,
         rate: f64,
-        parts: &[T::Batch],
+        batches: &[O::Batch],
         stop: bool,
         ranks: &dyn Ranks,
     ) -> Result<Step, Error> {
-        let size = parts.iter().map(T::size).sum::<usize>() * ranks.count();
-        let mut sums = vec![0.0; self.parameters.len() + 2];
-        let (gradients, told) = sums.split_at_mut(self.parameters.len());
-        for (part, batch) in parts.iter().enumerate() {
-            let place = (step * parts.len() + part) * ranks.count() + ranks.rank();
-            let loss = self.task.loss(&self.model, batch, place) / size as f32;
-            told[0] += loss.clone().into_scalar::<f32>();
+        let count = self.count(batches, ranks)?;
+        let names = self.objective.parts();
+        // the gradient, then the loss, whether to stop, and the parts of the loss: one sum over processes
+        let mut sums = vec![0.0; self.parameters.len() + 2 + names.len()];
+        let (gradients, scalars) = sums.split_at_mut(self.parameters.len());
+        scalars[1] = f32::from(u8::from(stop));
+        for (index, batch) in batches.iter().enumerate() {
+            let draw_id = (step * self.rules.accumulate + index) * ranks.count() + ranks.rank();
+            let Losses { sum, parts } = self.objective.losses(&self.model, batch, draw_id as u64);
+            assert_eq!(parts.len(), names.len(), "engine: parts of the loss");
+            let loss = sum / count as f32;
+            scalars[0] += loss.clone().into_scalar::<f32>();
+            for (sum, part) in scalars[2..].iter_mut().zip(parts) {
+                *sum += part.into_scalar::<f32>() / count as f32;
+            }
             self.layout.add_gradients(&self.model, &loss.backward(), gradients);
         }
-        told[1] = f32::from(u8::from(stop));
         ranks.sum(&mut sums)?;
-        let (gradients, told) = sums.split_at_mut(self.parameters.len());
+        let (gradients, scalars) = sums.split_at_mut(self.parameters.len());
         let gradient_norm = optimise::squares(gradients).sqrt();
-        let done = Step { loss: f64::from(told[0]), gradient_norm, stop: told[1] > 0.0 };
+        let parts = names.iter().zip(&scalars[2..]).map(|(name, part)| ((*name).to_string(), f64::from(*part)));
+        let (parts, loss, stop) = (parts.collect(), f64::from(scalars[0]), scalars[1] > 0.0);
+        let done = Step { loss, parts, count, gradient_norm, stop };
         if !done.loss.is_finite() || !gradient_norm.is_finite() {
             let loss = done.loss;
             return Err(Error::Diverged { step, rate, loss, gradient_norm, saved: String::new() });
@@ -141,8 +151,20 @@ impl<T: Task> Engine<T> {
         Ok(done)
     }
 
-    /// The model to test and to keep: that of the averages, if there are any.
-    pub fn model(&self) -> T::Model {
+    /// What the loss is divided by: what the batches of all processes count, which may be different ones in each.
+    fn count(&self, batches: &[O::Batch], ranks: &dyn Ranks) -> Result<f64, Error> {
+        let own: usize = batches.iter().map(|batch| self.objective.count(batch)).sum();
+        if ranks.count() == 1 {
+            return Ok(own as f64);
+        }
+        // in two digits of 4096, since the sum is one of f32
+        let mut digits = [(own >> 12) as f32, (own & 0xfff) as f32];
+        ranks.sum(&mut digits)?;
+        Ok(f64::from(digits[0]) * 4096.0 + f64::from(digits[1]))
+    }
+
+    /// The model to measure and to keep: that of the averages, if there are any.
+    pub fn model(&self) -> O::Model {
         let model = self.model.valid();
         match &self.averages {
             Some([parameters, statistics]) => write(model, [parameters, statistics], &|_| false),
@@ -187,6 +209,3 @@ impl<T: Task> Engine<T> {
         slots.filter(|(_, group)| group.rate > 0.0).map(|(slot, _)| slot.range.len()).sum()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,23 +3,23 @@
 //! | file | what |
 //! |---|---|
 //! | `recipe.toml` | everything that the run depends on |
-//! | `model.toml`, `preprocess.toml`, `classes.txt` | what is needed to use the weights |
+//! | `task.json` | what the task reports: its metrics, and the one that decides |
+//! | `model.toml`, `preprocess.toml`, `classes.txt`, `tokenizer.json` | what is needed to use the weights |
 //! | `run.json` | command, commit, seed |
-//! | `metrics.jsonl` | one record for every step and epoch |
+//! | `metrics.jsonl` | one record for every step and epoch, and one for the test |
 //! | `best.safetensors`, `last.safetensors` | weights by the names of the model |
 //! | `checkpoint/` | what the next step depends on |
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::Recipe;
-use super::recipe::Written;
+use super::recipe::{Common, Recipe, Section};
 use crate::Error;
-use crate::data::Preprocess;
-use crate::evaluate::{History, Record};
+use crate::evaluate::history::whole_lines;
+use crate::evaluate::{History, Record, TaskInfo};
 use crate::file::replace;
-use crate::models::ModelConfig;
 
 /// A folder that this process alone writes to.
 #[derive(Debug)]
@@ -31,16 +31,23 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, or takes up one with the same recipe.
+    /// Makes the folder, or takes up one with the same recipe; with `lengthen`, one with fewer epochs too.
     ///
     /// # Errors
     /// When it cannot be made, another process writes to it, or it holds a run of another recipe.
-    pub fn open(path: &Path, recipe: &impl Written) -> Result<Self, Error> {
+    pub fn open<S: Section>(path: &Path, recipe: &Recipe<S>, task: &TaskInfo, lengthen: bool) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(|error| Error::file(path, error))?;
         let lock = lock(path)?;
         let file = path.join("recipe.toml");
         if file.exists() {
-            if let Some(key) = difference(&read_written(path)?, recipe) {
+            let there: Recipe<S> = read_recipe(path)?;
+            let longer = lengthen && recipe.common.epochs > there.common.epochs;
+            let there = if longer {
+                Recipe { common: Common { epochs: recipe.common.epochs, ..there.common }, own: there.own }
+            } else {
+                there
+            };
+            if let Some(key) = difference(&there, recipe) {
                 let reason =
                     format!("the run there has another `{key}`; name another folder, or go on with it as it is");
                 return Err(Error::file(&file, reason));
@@ -48,16 +55,11 @@ impl Folder {
         } else if !is_empty(path)? {
             return Err(Error::file(path, "there is something here that is no run; name another folder"));
         }
+        remove_partial(path);
         let folder = Self { path: path.into(), _lock: lock, metrics: None };
-        folder.put("recipe.toml", recipe.to_toml())?;
+        folder.put("recipe.toml", recipe.to_toml(&task.task))?;
+        folder.put("task.json", serde_json::to_string_pretty(task).expect("plain data"))?;
         Ok(folder)
-    }
-
-    /// Writes what is needed to use the weights.
-    pub fn describe(&self, config: &ModelConfig, preprocess: &Preprocess, classes: &[String]) -> Result<(), Error> {
-        self.put("model.toml", config.to_toml())?;
-        self.put("preprocess.toml", toml::to_string(preprocess).expect("plain data"))?;
-        self.put("classes.txt", classes.join("\n") + "\n")
     }
 
     pub fn path(&self) -> &Path {
@@ -75,28 +77,30 @@ impl Folder {
         replace(&path, text.as_ref()).map_err(|error| Error::file(&path, error))
     }
 
-    /// Drops the records after a step, which will be made again, and gives those before.
+    /// Drops the records after a step, which will be made again, and gives those before; the test is kept when the run is
+    /// finished.
     ///
     /// # Errors
     /// When the file cannot be read or written, or holds something else.
-    pub fn rewind(&mut self, step: usize) -> Result<History, Error> {
+    pub fn rewind(&mut self, step: usize, finished: bool) -> Result<History, Error> {
         let path = self.path.join("metrics.jsonl");
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(Error::file(&path, error)),
         };
-        let mut history = History::parse(&text).map_err(|error| Error::file(&path, error))?;
-        history.steps.retain(|record| record.step <= step);
-        history.epochs.retain(|record| record.step <= step);
-        let mut records: Vec<Record> = history.steps.iter().cloned().map(Record::Step).collect();
-        records.extend(history.epochs.iter().cloned().map(Record::Epoch));
-        // an epoch's record follows that of its last step: the sort is stable
-        records.sort_by_key(|record| match record {
-            Record::Step(record) => record.step,
-            Record::Epoch(record) => record.step,
-        });
-        self.put("metrics.jsonl", records.iter().map(Record::line).collect::<String>())?;
+        let history = History::parse(&text).map_err(|error| Error::file(&path, error))?;
+        let is_kept = |line: &&str| match Record::parse(line) {
+            Ok(Record::Step(record)) => record.step <= step,
+            Ok(Record::Epoch(record)) => record.step <= step,
+            // the best weights may still change
+            Ok(Record::Test(_)) => finished,
+            Err(_) => false,
+        };
+        // lines stay as they are, to the last digit
+        let lines: String = whole_lines(&text).filter(is_kept).flat_map(|line| [line, "\n"]).collect();
+        let history = if lines.len() == text.len() { history } else { History::parse(&lines)? };
+        self.put("metrics.jsonl", lines)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(|error| Error::file(&path, error))?;
         self.metrics = Some(file);
         Ok(history)
@@ -116,19 +120,63 @@ impl Folder {
 /// The recipe of a run.
 ///
 /// # Errors
-/// When the folder holds none, or one of another kind.
-pub fn read_recipe(folder: &Path) -> Result<Recipe, Error> {
-    read_written(folder)
+/// When the folder holds none, or one of another task.
+pub fn read_recipe<S: Section>(folder: &Path) -> Result<Recipe<S>, Error> {
+    let path = folder.join("recipe.toml");
+    Recipe::from_toml(&read_recipe_text(folder)?).map_err(|error| Error::file(&path, error))
 }
 
-/// The same for a recipe of any kind.
+/// The text of a run's recipe. One from before there was a validation part says what it meant: the best epoch was chosen on
+/// the test part.
 ///
 /// # Errors
-/// When the folder holds none, or one of another kind.
-pub fn read_written<R: Written>(folder: &Path) -> Result<R, Error> {
+/// When the folder holds none.
+pub fn read_recipe_text(folder: &Path) -> Result<String, Error> {
     let path = folder.join("recipe.toml");
     let text = fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
-    R::from_toml(&text).map_err(|error| Error::file(&path, error))
+    let table: toml::Table = toml::from_str(&text).map_err(|error| Error::file(&path, error.message()))?;
+    // runs write every key; recipes that people write are not read here
+    let is_old = !table.contains_key("validation") && !folder.join("task.json").exists();
+    Ok(if is_old { format!("validation = \"test\"\n{text}") } else { text })
+}
+
+/// What a run reports, if it says so.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn read_task(folder: &Path) -> Result<Option<TaskInfo>, Error> {
+    let path = folder.join("task.json");
+    match fs::read_to_string(&path) {
+        Ok(text) => TaskInfo::read(&text).map(Some).map_err(|reason| Error::file(&path, reason)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file(&path, error)),
+    }
+}
+
+/// Files of a run by name, those of them that are there.
+pub(super) fn kept(folder: &Path, names: &[&str]) -> Result<BTreeMap<String, String>, Error> {
+    let mut found = BTreeMap::new();
+    for name in names {
+        let path = folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => drop(found.insert((*name).to_string(), text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::file(&path, error)),
+        }
+    }
+    Ok(found)
+}
+
+/// Removes what a process that was killed was writing; nobody else writes here.
+fn remove_partial(folder: &Path) {
+    for place in [folder.to_path_buf(), folder.join("checkpoint"), folder.join("epochs")] {
+        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|ending| ending == "partial") {
+                // what cannot be removed does no harm
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 /// Every record of a run.
@@ -164,9 +212,9 @@ fn is_empty(folder: &Path) -> Result<bool, Error> {
 }
 
 /// The first key that differs, of those that change what is learned.
-pub(super) fn difference<R: Written>(there: &R, here: &R) -> Option<String> {
+pub(super) fn difference<S: Section>(there: &Recipe<S>, here: &Recipe<S>) -> Option<String> {
     const HARMLESS: [&str; 2] = ["workers", "save-every"];
-    let [left, right] = [there, here].map(|recipe| toml::Table::try_from(recipe).expect("a recipe is plain data"));
+    let (left, right) = (there.table(), here.table());
     let mut keys = left.keys().chain(right.keys());
     keys.find(|key| !HARMLESS.contains(&key.as_str()) && left.get(*key) != right.get(*key)).cloned()
 }
@@ -174,19 +222,41 @@ pub(super) fn difference<R: Written>(there: &R, here: &R) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::StepRecord;
+    use crate::evaluate::{StepRecord, TestRecord, Values};
+    use crate::tasks::classify::{Classification, Recipe};
+    use crate::train::Task as _;
+
+    fn open(path: &Path, recipe: &Recipe) -> Result<Folder, Error> {
+        Folder::open(path, recipe, &Classification::info(), false)
+    }
 
     fn step(step: usize) -> Record {
-        Record::Step(StepRecord { step, epoch: 0, loss: 0.1, rate: 1.0, gradient_norm: 1.0, pictures_per_second: 1.0 })
+        let parts = Values::new();
+        Record::Step(StepRecord {
+            step,
+            epoch: 0,
+            loss: 0.1,
+            parts,
+            rate: 1.0,
+            gradient_norm: 1.0,
+            items_per_second: 1.0,
+        })
     }
 
     #[test]
     fn a_folder_takes_the_same_recipe_again_and_refuses_another_one_by_its_key() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
-        drop(Folder::open(&path, &Recipe::default()).unwrap());
-        drop(Folder::open(&path, &Recipe { workers: 7, ..Recipe::default() }).unwrap());
-        let error = Folder::open(&path, &Recipe { batch: 7, ..Recipe::default() }).unwrap_err().to_string();
+        drop(open(&path, &Recipe::default()).unwrap());
+        let mut other = Recipe::default();
+        other.own.workers = 7;
+        drop(open(&path, &other).unwrap());
+        let error = open(&path, &{
+            other.own.batch = 7;
+            other
+        })
+        .unwrap_err()
+        .to_string();
         assert!(error.contains("`batch`"), "{error}");
     }
 
@@ -194,29 +264,50 @@ mod tests {
     fn a_run_that_was_killed_before_it_had_a_recipe_begins_again() {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("recipe.toml.4711.partial"), "half").unwrap();
-        assert!(Folder::open(place.path(), &Recipe::default()).is_ok());
+        assert!(open(place.path(), &Recipe::default()).is_ok());
     }
 
     #[test]
     fn two_processes_do_not_write_to_one_folder_nor_over_something_else() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
-        let first = Folder::open(&path, &Recipe::default()).unwrap();
-        assert!(Folder::open(&path, &Recipe::default()).unwrap_err().to_string().contains("another process"));
+        let first = open(&path, &Recipe::default()).unwrap();
+        assert!(open(&path, &Recipe::default()).unwrap_err().to_string().contains("another process"));
         drop(first);
-        assert!(Folder::open(&path, &Recipe::default()).is_ok());
-        let error = Folder::open(place.path(), &Recipe::default()).unwrap_err().to_string();
+        assert!(open(&path, &Recipe::default()).is_ok());
+        let error = open(place.path(), &Recipe::default()).unwrap_err().to_string();
         assert!(error.contains("no run"), "{error}");
     }
 
     #[test]
     fn records_after_the_checkpoint_are_dropped_and_made_again() {
         let place = tempfile::tempdir().unwrap();
-        let mut folder = Folder::open(&place.path().join("run"), &Recipe::default()).unwrap();
-        assert!(folder.rewind(0).unwrap().steps.is_empty());
+        let mut folder = open(&place.path().join("run"), &Recipe::default()).unwrap();
+        assert!(folder.rewind(0, false).unwrap().steps.is_empty());
         (1..=5).for_each(|number| folder.record(&step(number)).unwrap());
-        assert_eq!(folder.rewind(3).unwrap().steps.len(), 3);
+        assert_eq!(folder.rewind(3, false).unwrap().steps.len(), 3);
         folder.record(&step(4)).unwrap();
         assert_eq!(read_history(folder.path()).unwrap().steps.len(), 4);
+    }
+
+    #[test]
+    fn lines_that_are_kept_stay_as_they_are_to_the_last_digit() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = open(&place.path().join("run"), &Recipe::default()).unwrap();
+        let line = r#"{"kind":"step","step":1,"epoch":1,"loss":2.50,"rate":54.245293557643890,"gradient_norm":1e-3,"pictures_per_second":9.0}"#;
+        let metrics = folder.path().join("metrics.jsonl");
+        fs::write(&metrics, format!("{line}\n")).unwrap();
+        folder.rewind(1, false).unwrap();
+        assert_eq!(fs::read_to_string(&metrics).unwrap(), format!("{line}\n"));
+    }
+
+    #[test]
+    fn the_test_of_a_run_that_goes_on_is_dropped_and_that_of_a_finished_one_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let mut folder = open(&place.path().join("run"), &Recipe::default()).unwrap();
+        folder.rewind(0, false).unwrap();
+        folder.record(&Record::Test(TestRecord { epoch: 1, metrics: Values::new() })).unwrap();
+        assert!(folder.rewind(0, true).unwrap().test.is_some());
+        assert!(folder.rewind(0, false).unwrap().test.is_none());
     }
 }

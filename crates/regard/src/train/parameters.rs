@@ -214,6 +214,17 @@ impl Default for Groups {
 }
 
 impl Groups {
+    /// # Errors
+    /// When a rate cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        for (field, rate) in [("groups.layer-decay", self.layer_decay), ("groups.backbone-rate", self.backbone_rate)] {
+            if !(rate.is_finite() && rate >= 0.0) {
+                return Err(Error::config(field, format!("must be at least 0, got {rate}")));
+            }
+        }
+        Ok(())
+    }
+
     /// The group of every parameter of a model.
     ///
     /// # Errors

@@ -1,190 +1,209 @@
-//! Everything that a run depends on, in one TOML file.
+//! Everything that a run depends on, in one TOML file: keys that every task has, and those of the task itself.
+
+mod fields;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
-use super::distill::Distillation;
-use super::{Groups, Loss, Optimiser, Schedule};
-use crate::data::{Augment, Mix, Preprocess};
-use crate::models::{self, ModelConfig};
+use super::{Groups, Optimiser, Schedule};
 use crate::{Error, nearest};
+use fields::fields;
 
-/// What to train on what, and how. Every field has a default; a recipe says what differs.
+/// The keys that recipes of every task have. Each has a default; a recipe says what differs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Recipe {
-    /// A preset.
+#[serde(default, rename_all = "kebab-case")]
+pub struct Common {
+    /// A preset, or a TOML file of a model.
     pub model: String,
-    /// A dataset: `fashion`, or a path.
+    /// A dataset: a path, or the name of an embedded one.
     pub data: String,
-    /// Only so many training pictures of each class; 0 is all.
-    pub per_class: usize,
-    /// Only so many test pictures of each class; 0 is all.
-    pub test_per_class: usize,
     pub epochs: usize,
-    /// Pictures of a step, over all processes and accumulated parts.
-    pub batch: usize,
     /// Parts into which the batch of a process is cut, for less memory.
     pub accumulate: usize,
-    /// How many times a picture comes in a row: repeated augmentation.
-    pub repeats: usize,
     pub seed: u64,
-    /// Largest length of the gradient; 0 is any.
+    /// Largest norm of the gradient; 0 is any.
     pub clip: f64,
-    /// Part of the old value in the moving average of parameters, which is then what is tested; 0 is none.
+    /// Share of the old value in the moving average of parameters, which is then what is measured; 0 is none.
     pub ema: f64,
-    /// Probability that the last residual branch is left out.
-    pub stochastic_depth: f64,
-    /// Whether every branch has that probability, as in DeiT-III; otherwise it grows linearly with depth.
-    pub uniform_depth: bool,
-    /// Epochs without a better test accuracy after which training stops; 0 is never.
+    /// Last epochs whose parameters are averaged at the end; 0 is none.
+    pub average: usize,
+    /// Epochs without a better validation after which training stops; 0 is never.
     pub patience: usize,
-    /// A checkpoint to begin with; its head is replaced when it has other classes.
+    /// What the best epoch is chosen on.
+    pub validation: Validation,
+    /// Weights to begin with.
     pub weights: Option<String>,
-    /// Threads that prepare pictures.
-    pub workers: usize,
     /// Steps between two checkpoints, beside those at the end of an epoch; 0 is none.
     pub save_every: usize,
     /// Changes of the model's fields.
     pub set: BTreeMap<String, toml::Value>,
     pub optimiser: Optimiser,
     pub schedule: Schedule,
-    pub loss: Loss,
     pub groups: Groups,
-    pub augment: Augment,
-    pub mix: Mix,
-    pub distillation: Option<Distillation>,
-    /// How pictures are resized and normalised; the preset's way when none.
-    pub preprocess: Option<Preprocess>,
 }
 
-impl Default for Recipe {
+/// What the best epoch is chosen on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Validation {
+    /// The validation part of the data, or a tenth of what is to learn from.
+    #[default]
+    Part,
+    /// The test part, as many papers do; everything else is learned from, and the result is too good to be true.
+    Test,
+}
+
+impl Default for Common {
     fn default() -> Self {
         Self {
-            model: "vit-nano".into(),
-            data: "fashion".into(),
-            per_class: 0,
-            test_per_class: 0,
+            model: String::new(),
+            data: String::new(),
             epochs: 10,
-            batch: 64,
             accumulate: 1,
-            repeats: 1,
             seed: 0,
             clip: 0.0,
             ema: 0.0,
-            stochastic_depth: 0.0,
-            uniform_depth: false,
+            average: 0,
             patience: 0,
+            validation: Validation::Part,
             weights: None,
-            workers: 2,
             save_every: 0,
             set: BTreeMap::new(),
             optimiser: Optimiser::default(),
             schedule: Schedule::default(),
-            loss: Loss::default(),
             groups: Groups::default(),
-            augment: Augment::default(),
-            mix: Mix::default(),
-            distillation: None,
-            preprocess: None,
         }
+    }
+}
+
+impl Common {
+    /// # Errors
+    /// When a value cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_positive("epochs", self.epochs)?;
+        check_positive("accumulate", self.accumulate)?;
+        // what TOML can hold
+        for (field, value) in [("epochs", self.epochs as u64), ("seed", self.seed)] {
+            if value > i64::MAX as u64 {
+                return Err(Error::config(field, format!("must be at most {}, got {value}", i64::MAX)));
+            }
+        }
+        if !(self.clip.is_finite() && self.clip >= 0.0) {
+            return Err(Error::config("clip", format!("must be at least 0, got {}", self.clip)));
+        }
+        check_share("ema", self.ema)?;
+        self.optimiser.validate()?;
+        self.schedule.validate(self.epochs)?;
+        self.groups.validate()
+    }
+
+    /// The changes of the model's fields, as JSON.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, serde_json::Value)> {
+        self.set
+            .iter()
+            .map(|(field, value)| (field.as_str(), serde_json::to_value(value).expect("TOML is JSON, but for dates")))
+    }
+}
+
+/// The keys of a recipe that are a task's own.
+pub trait Section: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned {
+    /// What the keys of every task are when a recipe of this one does not say.
+    fn common() -> Common;
+
+    /// # Errors
+    /// When a value cannot work; the error names it.
+    fn validate(&self, common: &Common) -> Result<(), Error>;
+}
+
+/// What to train on what, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe<S> {
+    pub common: Common,
+    /// The task's own keys; in the file they stand beside the others.
+    pub own: S,
+}
+
+impl<S: Section> Default for Recipe<S> {
+    fn default() -> Self {
+        Self { common: S::common(), own: S::default() }
     }
 }
 
 /// Refuses what is no probability.
-pub(super) fn check_share(field: &'static str, share: f64) -> Result<(), Error> {
+pub(crate) fn check_share(field: &'static str, share: f64) -> Result<(), Error> {
     let fine = (0.0..=1.0).contains(&share);
-    if fine { Ok(()) } else { Err(Error::config(field, format!("{share} is not from 0 to 1"))) }
+    if fine { Ok(()) } else { Err(Error::config(field, format!("must be from 0 to 1, got {share}"))) }
 }
 
-/// What recipes of every kind have.
-#[derive(Debug)]
-pub struct Common<'a> {
-    pub model: &'a mut String,
-    pub data: &'a mut String,
-    pub epochs: &'a mut usize,
-    pub seed: &'a mut u64,
+/// Refuses zero.
+pub(crate) fn check_positive(field: &'static str, count: usize) -> Result<(), Error> {
+    if count > 0 { Ok(()) } else { Err(Error::config(field, "must be at least 1, got 0")) }
 }
 
-/// A recipe as text.
-pub trait Written: Serialize + DeserializeOwned {
-    /// # Errors
-    /// When a value cannot work; the error names it.
-    fn check(&self) -> Result<(), Error>;
+/// The key that says which task a recipe is for; it may be left out.
+const TASK: &str = "task";
 
-    /// To be changed; what then fits together is for [`check`](Self::check) to say.
-    fn common(&mut self) -> Common<'_>;
-
-    /// Reads a recipe.
-    ///
-    /// # Errors
-    /// When it is not TOML, a key is unknown (the nearest one is named) or a value cannot work; with the line.
-    fn from_toml(text: &str) -> Result<Self, Error> {
-        let recipe: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            Error::Field { field: format!("line {line}"), reason: explain(error.message()) }
-        })?;
-        recipe.check()?;
-        Ok(recipe)
-    }
-
-    /// The whole recipe, as [`from_toml`](Self::from_toml) reads it.
-    fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a recipe is plain data")
-    }
-
-    /// The same with one key changed, such as `optimiser.rate=1e-4`.
-    ///
-    /// # Errors
-    /// When there is no such key or the value does not fit.
-    fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
-        let field = || key.to_string();
-        // numbers, lists and booleans as TOML has them; anything else is a word
-        let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
-            .map_or_else(|_| toml::Value::String(value.into()), |table| table["value"].clone());
-        let mut table = toml::Table::try_from(self).expect("a recipe is plain data");
-        let mut parts: Vec<&str> = key.split('.').collect();
-        let last = parts.pop().expect("a split has a part");
-        let mut inner = &mut table;
-        for part in parts {
-            let entry = inner.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            inner = entry
-                .as_table_mut()
-                .ok_or_else(|| Error::Field { field: field(), reason: format!("`{part}` is a value and no table") })?;
-        }
-        inner.insert(last.into(), value);
-        let changed: Self = table
-            .try_into()
-            .map_err(|error: toml::de::Error| Error::Field { field: field(), reason: explain(error.message()) })?;
-        changed.check()?;
-        Ok(changed)
+/// What a recipe says that it is for.
+///
+/// # Errors
+/// When it is not TOML, or the task is not a word.
+pub fn task_of(text: &str) -> Result<Option<String>, Error> {
+    let table: toml::Table = toml::from_str(text).map_err(|error| at_line(text, &error))?;
+    match table.get(TASK) {
+        None => Ok(None),
+        Some(toml::Value::String(task)) => Ok(Some(task.clone())),
+        Some(other) => Err(Error::config("task", format!("must be a name, got {other}"))),
     }
 }
 
-impl Written for Recipe {
-    fn check(&self) -> Result<(), Error> {
-        self.validate()
-    }
-
-    fn common(&mut self) -> Common<'_> {
-        let Self { model, data, epochs, seed, .. } = self;
-        Common { model, data, epochs, seed }
-    }
-}
-
-impl Recipe {
+impl<S: Section> Recipe<S> {
     /// Reads a recipe.
     ///
     /// # Errors
     /// When it is not TOML, a key is unknown (the nearest one is named) or a value cannot work; with the line.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        Written::from_toml(text)
+        let parsed = toml::de::DeTable::parse(text).map_err(|error| at_line(text, &error))?;
+        let known: Vec<&str> = fields::<Common>().iter().chain(fields::<S>()).chain(&[TASK]).copied().collect();
+        for key in parsed.get_ref().keys() {
+            if !known.contains(&key.get_ref().as_ref()) {
+                let name = key.get_ref();
+                let reason = format!("`{name}`: {}", nearest::unknown(name, &known));
+                return Err(Error::Field { field: line(text, key.span().start), reason });
+            }
+        }
+        // read as it stands, for errors with their lines; the defaults of the task come after
+        toml::from_str::<Common>(text).map_err(|error| at_line(text, &error))?;
+        let own = toml::from_str::<S>(text).map_err(|error| at_line(text, &error))?;
+        let written: toml::Table = toml::from_str(text).map_err(|error| at_line(text, &error))?;
+        let mut common = table(&S::common());
+        let of_common = written.into_iter().filter(|(key, _)| fields::<Common>().contains(&key.as_str()));
+        common.extend(of_common);
+        let common = common.try_into().map_err(|error: toml::de::Error| at_line(text, &error))?;
+        let recipe = Self { common, own };
+        recipe.validate()?;
+        Ok(recipe)
     }
 
-    /// The whole recipe, as [`from_toml`](Self::from_toml) reads it.
-    pub fn to_toml(&self) -> String {
-        Written::to_toml(self)
+    /// The whole recipe, as [`from_toml`](Self::from_toml) reads it; `task` is the name of its task.
+    pub fn to_toml(&self, task: &str) -> String {
+        let rest = toml::to_string(&self.table()).expect("a recipe is plain data");
+        format!("{TASK} = \"{task}\"\n{rest}")
+    }
+
+    /// Every key with its value.
+    pub fn table(&self) -> toml::Table {
+        let mut all = table(&self.common);
+        all.extend(table(&self.own));
+        all
+    }
+
+    /// # Errors
+    /// When a value cannot work; the error names it.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.common.validate()?;
+        self.own.validate(&self.common)
     }
 
     /// The same with one key changed, such as `optimiser.rate=1e-4`.
@@ -192,55 +211,47 @@ impl Recipe {
     /// # Errors
     /// When there is no such key or the value does not fit.
     pub fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
-        Written::with(self, key, value)
+        let wrong = |reason: String| Error::Field { field: key.to_string(), reason };
+        // numbers, lists and booleans as TOML has them; anything else is a word
+        let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
+            .map_or_else(|_| toml::Value::String(value.into()), |table| table["value"].clone());
+        let mut parts: Vec<&str> = key.split('.').collect();
+        let (first, last) = (parts[0], parts.pop().expect("a split has a part"));
+        let is_common = fields::<Common>().contains(&first);
+        if !is_common && !fields::<S>().contains(&first) {
+            let known: Vec<&str> = fields::<Common>().iter().chain(fields::<S>()).copied().collect();
+            return Err(wrong(nearest::unknown(first, &known)));
+        }
+        let mut changed = if is_common { table(&self.common) } else { table(&self.own) };
+        let mut inner = &mut changed;
+        for part in parts {
+            let entry = inner.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            inner = entry.as_table_mut().ok_or_else(|| wrong(format!("`{part}` is a value and no table")))?;
+        }
+        inner.insert(last.into(), value);
+        let unfit = |error: toml::de::Error| wrong(explain(error.message()));
+        let recipe = if is_common {
+            Self { common: changed.try_into().map_err(unfit)?, own: self.own.clone() }
+        } else {
+            Self { common: self.common.clone(), own: changed.try_into().map_err(unfit)? }
+        };
+        recipe.validate()?;
+        Ok(recipe)
     }
+}
 
-    /// # Errors
-    /// When a value cannot work; the error names it.
-    pub fn validate(&self) -> Result<(), Error> {
-        for (field, count) in
-            [("epochs", self.epochs), ("batch", self.batch), ("accumulate", self.accumulate), ("repeats", self.repeats)]
-        {
-            if count == 0 {
-                return Err(Error::config(field, "must be at least 1"));
-            }
-        }
-        if !self.batch.is_multiple_of(self.accumulate) {
-            let reason = format!("{} parts do not divide a batch of {}", self.accumulate, self.batch);
-            return Err(Error::config("accumulate", reason));
-        }
-        if !(self.clip.is_finite() && self.clip >= 0.0) {
-            return Err(Error::config("clip", format!("{} is no length", self.clip)));
-        }
-        check_share("ema", self.ema)?;
-        check_share("stochastic-depth", self.stochastic_depth)?;
-        if self.stochastic_depth >= 1.0 {
-            return Err(Error::config("stochastic-depth", "1 leaves nothing of the model"));
-        }
-        self.optimiser.validate()?;
-        self.schedule.validate(self.epochs)?;
-        self.loss.validate()?;
-        self.augment.validate()?;
-        self.mix.validate()?;
-        if let Some(distillation) = &self.distillation {
-            distillation.validate()?;
-        }
-        models::preset(&self.model).map(|_| ())
-    }
+fn table(part: &impl Serialize) -> toml::Table {
+    toml::Table::try_from(part).expect("a recipe is plain data")
+}
 
-    /// The model for so many classes, and what it expects of a picture.
-    ///
-    /// # Errors
-    /// When a field of the model is unknown or cannot work.
-    pub fn model(&self, classes: usize) -> Result<(ModelConfig, Preprocess), Error> {
-        let preset = models::preset(&self.model)?;
-        let mut config = preset.config.with("classes", serde_json::json!(classes))?;
-        for (field, value) in &self.set {
-            let value = serde_json::to_value(value).expect("TOML is JSON, but for dates");
-            config = config.with(field, value)?;
-        }
-        Ok((config, self.preprocess.unwrap_or(preset.preprocess)))
-    }
+/// The line of a byte of a text.
+fn line(text: &str, at: usize) -> String {
+    format!("line {}", text[..at.min(text.len())].matches('\n').count() + 1)
+}
+
+fn at_line(text: &str, error: &toml::de::Error) -> Error {
+    let at = error.span().map_or(0, |span| span.start);
+    Error::Field { field: line(text, at), reason: explain(error.message()) }
 }
 
 /// An unknown key with the nearest known one, instead of a list of all.
@@ -249,72 +260,5 @@ fn explain(message: &str) -> String {
     match (message.starts_with("unknown field") || message.starts_with("unknown variant"), words.next()) {
         (true, Some(unknown)) => format!("`{unknown}`: {}", nearest::unknown(unknown, &words.collect::<Vec<_>>())),
         _ => message.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::train::{LossKind, Shape};
-
-    #[test]
-    fn an_empty_recipe_is_the_default_and_every_recipe_can_be_read_back() {
-        assert_eq!(Recipe::from_toml("").unwrap(), Recipe::default());
-        let text = "
-            model = 'resnet-nano'
-            batch = 32
-            set = { image = [28, 28] }
-            optimiser = { rule = 'sgd', rate = 0.1, nesterov = true }
-            schedule = { shape = { step = { every = 30, factor = 0.1 } } }
-            loss = { kind = { binary = { threshold = 0.2 } } }
-            augment = { crop = { random = { padding = 4 } }, flip = 0.5 }
-        ";
-        let recipe = Recipe::from_toml(text).unwrap();
-        assert_eq!(recipe.loss.kind, LossKind::Binary { threshold: 0.2 });
-        assert_eq!(recipe.schedule.shape, Shape::Step { every: 30.0, factor: 0.1 });
-        assert_eq!(Recipe::from_toml(&recipe.to_toml()).unwrap(), recipe);
-        assert_eq!(recipe.model(7).unwrap().0.image(), [28, 28]);
-        assert_eq!(recipe.model(7).unwrap().0.classes(), 7);
-    }
-
-    fn refused(text: &str) -> String {
-        Recipe::from_toml(text).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn an_unknown_key_is_an_error_with_its_line_and_the_nearest_key() {
-        let error = refused("epochs = 3\nbach = 64\n");
-        assert!(error.contains("line 2") && error.contains("`bach`") && error.contains("`batch`"), "{error}");
-        let error = refused("[optimiser]\nrule = 'adamw'\nrate = 0.1\nbeta = 2\n");
-        assert!(error.contains("`betas`"), "{error}");
-        assert!(refused("[schedule]\nshape = 'cosin'").contains("`cosine`"));
-        assert!(refused("model = 'vit-nanoo'").contains("`vit-nano`"));
-    }
-
-    #[test]
-    fn values_that_cannot_work_are_refused_by_name() {
-        for (text, name) in [
-            ("epochs = 0", "epochs"),
-            ("batch = 10\naccumulate = 3", "accumulate"),
-            ("stochastic-depth = 1.0", "stochastic-depth"),
-            ("ema = 2.0", "ema"),
-            ("clip = -1.0", "clip"),
-            ("loss = { smoothing = 1.5 }", "loss.smoothing"),
-            ("optimiser = { rule = 'adamw', rate = -1.0 }", "optimiser.rate"),
-        ] {
-            assert!(refused(text).contains(name), "{text}: {}", refused(text));
-        }
-    }
-
-    #[test]
-    fn one_key_can_be_changed_and_the_rest_stays() {
-        let recipe = Recipe::default().with("optimiser.rate", "1e-4").unwrap().with("model", "resnet-nano").unwrap();
-        assert_eq!((recipe.optimiser.rate(), recipe.model.as_str()), (1e-4, "resnet-nano"));
-        assert_eq!(recipe.batch, Recipe::default().batch);
-        let changed = recipe.with("set.image", "[28, 28]").unwrap();
-        assert_eq!(changed.model(10).unwrap().0.image(), [28, 28]);
-        assert!(recipe.with("optimiser.speed", "1").unwrap_err().to_string().contains("optimiser.speed"));
-        assert!(recipe.with("batch.size", "1").unwrap_err().to_string().contains("no table"));
-        assert!(recipe.with("epochs", "many").is_err());
     }
 }

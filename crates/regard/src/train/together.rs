@@ -1,51 +1,68 @@
-//! Processes that begin together: the same recipe, as many pictures, and the state of the first one.
+//! Processes that begin together: the same recipe, the same data, and the state of the first one.
 //!
 //! Only the first reads the folder of the run, so that the machines need no file system in common.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::checkpoint::Progress;
 use super::folder::difference;
-use super::{Engine, Parts, Ranks, Recipe};
+use super::recipe::Recipe;
+use super::task::{Objective, Task};
+use super::{Engine, Ranks};
 use crate::Error;
 use crate::weights::{from_bytes, to_bytes};
 
-/// What has to be the same in every process, or they would take different steps.
-#[derive(Serialize, Deserialize)]
-struct Common {
-    recipe: String,
-    pictures: usize,
-    classes: Vec<String>,
+/// The same in every process: what the first one has.
+///
+/// # Errors
+/// When another process is gone.
+pub(super) fn shared(own: &BTreeMap<String, String>, ranks: &dyn Ranks) -> Result<BTreeMap<String, String>, Error> {
+    let bytes = ranks.share(serde_json::to_vec(own).expect("plain data"))?;
+    let reason = |error: serde_json::Error| Error::Rank { rank: ranks.rank(), reason: error.to_string() };
+    serde_json::from_slice(&bytes).map_err(reason)
 }
 
 /// # Errors
-/// When this process has another recipe or other pictures than the first.
-pub(super) fn agree(recipe: &Recipe, parts: &Parts, ranks: &dyn Ranks) -> Result<(), Error> {
-    let classes = parts.train.classes().to_vec();
-    let own = Common { recipe: recipe.to_toml(), pictures: parts.train.len(), classes };
-    let bytes = ranks.share(serde_json::to_vec(&own).expect("plain data"))?;
+/// When this process has another recipe or other data than the first.
+pub(super) fn agree<T: Task>(recipe: &Recipe<T::Section>, task: &T, ranks: &dyn Ranks) -> Result<(), Error> {
+    const RECIPE: &str = "recipe";
+    let mut own: BTreeMap<String, String> =
+        task.agreement().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+    own.insert(RECIPE.into(), recipe.to_toml(T::NAME));
+    let first = shared(&own, ranks)?;
     let other = |reason: String| Error::Rank { rank: ranks.rank(), reason };
+    let text = first.get(RECIPE).map_or("", String::as_str);
     // another version of this program may know other keys
-    let first: Common = serde_json::from_slice(&bytes).map_err(|error| other(format!("rank 0 is another: {error}")))?;
-    let theirs = Recipe::from_toml(&first.recipe).map_err(|error| other(format!("the recipe of rank 0: {error}")))?;
+    let theirs = Recipe::from_toml(text).map_err(|error| other(format!("the recipe of rank 0: {error}")))?;
     if let Some(key) = difference(&theirs, recipe) {
         return Err(other(format!("its recipe has another `{key}` than that of rank 0")));
     }
-    if own.pictures != first.pictures {
-        return Err(other(format!("has {} training pictures, rank 0 has {}", own.pictures, first.pictures)));
+    let differs = |(name, value): &(&String, &String)| name.as_str() != RECIPE && first.get(*name) != Some(value);
+    match own.iter().find(differs) {
+        Some((name, value)) => {
+            let theirs = first.get(name).map_or("nothing", String::as_str);
+            Err(other(format!("its {name}: {}; of rank 0: {}", shortened(value), shortened(theirs))))
+        }
+        None => Ok(()),
     }
-    if own.classes != first.classes {
-        return Err(other("its pictures have other classes than those of rank 0".into()));
-    }
-    Ok(())
+}
+
+/// The beginning of a long text.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 60;
+    if text.chars().count() <= LONGEST { text.into() } else { text.chars().take(LONGEST).chain("..".chars()).collect() }
 }
 
 /// Every process goes on from where the first one is.
 ///
 /// # Errors
 /// When another process is gone.
-pub(super) fn begin(engine: &mut Engine, progress: &mut Progress, ranks: &dyn Ranks) -> Result<(), Error> {
+pub(super) fn begin<O: Objective>(
+    engine: &mut Engine<O>,
+    progress: &mut Progress,
+    ranks: &dyn Ranks,
+) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
@@ -65,6 +82,7 @@ pub(super) fn begin(engine: &mut Engine, progress: &mut Progress, ranks: &dyn Ra
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::classify::{Classification, ClassifySection};
 
     /// The second of two processes; the first said this.
     struct Second(Vec<u8>);
@@ -85,20 +103,28 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_another_recipe_or_other_pictures_is_named() {
+    fn a_process_with_another_recipe_or_other_data_is_named() {
         let recipe = Recipe::default();
-        let parts = Parts::of(&recipe).unwrap();
-        let (pictures, classes) = (parts.train.len(), parts.train.classes().to_vec());
-        let common = |recipe: &Recipe| Common { recipe: recipe.to_toml(), pictures, classes: classes.clone() };
-        let told = |first: Common| agree(&recipe, &parts, &Second(serde_json::to_vec(&first).unwrap()));
+        let task = Classification::open(&recipe, &BTreeMap::new()).unwrap();
+        let told = |first: &Recipe<ClassifySection>, change: Option<(&str, &str)>| {
+            let mut said: BTreeMap<String, String> =
+                task.agreement().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+            said.insert("recipe".into(), first.to_toml("classify"));
+            said.extend(change.map(|(name, value)| (name.to_string(), value.to_string())));
+            agree(&recipe, &task, &Second(serde_json::to_vec(&said).unwrap()))
+        };
         // neither changes what is learned
-        assert!(told(common(&Recipe { workers: 7, save_every: 9, ..recipe.clone() })).is_ok());
-        for (first, reason) in [
-            (common(&Recipe { seed: 7, ..recipe.clone() }), "its recipe has another `seed` than that of rank 0"),
-            (Common { pictures: 7, ..common(&recipe) }, "training pictures, rank 0 has 7"),
-            (Common { classes: Vec::new(), ..common(&recipe) }, "its pictures have other classes than those of rank 0"),
+        let mut harmless = recipe.clone();
+        (harmless.own.workers, harmless.common.save_every) = (7, 9);
+        assert!(told(&harmless, None).is_ok());
+        let mut other = recipe.clone();
+        other.common.seed = 7;
+        for (first, change, reason) in [
+            (&other, None, "its recipe has another `seed` than that of rank 0"),
+            (&recipe, Some(("training pictures", "7")), "of rank 0: 7"),
+            (&recipe, Some(("classes", "cat")), "of rank 0: cat"),
         ] {
-            let error = told(first).unwrap_err().to_string();
+            let error = told(first, change).unwrap_err().to_string();
             assert!(error.starts_with("rank 1: ") && error.ends_with(reason), "{error}");
         }
     }

@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Hypothesis, Search, decode};
@@ -84,6 +85,22 @@ impl Bundle {
             return Ok([both.clone(), both]);
         }
         Ok([Tokenizer::load(&source)?, Tokenizer::load(&target)?])
+    }
+
+    /// The tokenizers of such files, whose names and texts were read already.
+    ///
+    /// # Errors
+    /// When there are none, or one is damaged.
+    pub fn kept_tokenizers(files: &BTreeMap<String, String>) -> Result<[Tokenizer; 2], Error> {
+        let load = |name: &str| {
+            let text = files.get(name).ok_or_else(|| Error::file(Path::new(name), "it is not there"))?;
+            Tokenizer::from_json(text, Path::new(name))
+        };
+        if files.contains_key("tokenizer.json") {
+            let both = load("tokenizer.json")?;
+            return Ok([both.clone(), both]);
+        }
+        Ok([load("source.json")?, load("target.json")?])
     }
 
     /// Names and texts of the files that [`read_tokenizers`](Self::read_tokenizers) reads.

@@ -7,6 +7,6 @@ mod tokenizer;
 mod tokens;
 
 pub use buckets::Buckets;
-pub use parallel::{Languages, Pair, Referenced, TextPart, columns_of, read, with_references};
+pub use parallel::{Languages, Pair, Referenced, TextPart, columns_of, has_part, read, with_references};
 pub use tokenizer::{FEWEST, Pieces, Tokenizer, clean, shortened};
 pub use tokens::Tokens;

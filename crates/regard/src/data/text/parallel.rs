@@ -100,6 +100,11 @@ pub fn read(path: &Path, part: TextPart, languages: &Languages) -> Result<Vec<Pa
     Ok(pairs)
 }
 
+/// Whether a path has such a part; a single file is every part.
+pub fn has_part(path: &Path, part: TextPart, languages: &Languages) -> bool {
+    files(path, part, languages).is_ok()
+}
+
 /// The two columns of a path that holds sentences in two languages: the endings of aligned files, or `first` and
 /// `second` of a TSV file; none when it holds something else.
 pub fn columns_of(path: &Path) -> Option<[String; 2]> {

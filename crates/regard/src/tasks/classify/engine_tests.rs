@@ -1,9 +1,9 @@
 use super::*;
-use crate::data::{Batch, Target};
+use crate::data::Target;
+use crate::models::preset;
 use crate::models::vit::{Pool, VitConfig};
-use crate::models::{ModelConfig, preset};
 use crate::testing::{Fixture, values};
-use crate::train::{Alone, Groups, Loss, Optimiser, Recipe};
+use crate::train::{Alone, Common, Engine, Groups, Optimiser, Ranks, Step};
 use crate::weights::{fill, tensors};
 use crate::{device, testing};
 
@@ -13,13 +13,27 @@ fn batch(seed: u64, pictures: usize) -> Batch {
     Batch { images, shape: [pictures, 3, 32, 32], targets }
 }
 
-fn engine(recipe: &Recipe) -> Engine {
+fn fresh(recipe: &Recipe) -> Model {
     device::cpu().seed(1);
-    let model = preset(&recipe.model).unwrap().config.init(&device::cpu().autodiff()).unwrap();
-    Engine::new(recipe, model, None, &device::cpu()).unwrap()
+    preset(&recipe.common.model).unwrap().config.init(&device::cpu().autodiff()).unwrap()
 }
 
-fn step(engine: &mut Engine, number: usize, parts: &[Batch]) -> Step {
+fn engine_of(recipe: &Recipe, model: Model) -> Engine<ClassLoss> {
+    Engine::new(ClassLoss::new(recipe, None, &device::cpu()), (&recipe.common).into(), model).unwrap()
+}
+
+fn engine(recipe: &Recipe) -> Engine<ClassLoss> {
+    engine_of(recipe, fresh(recipe))
+}
+
+/// The default recipe with other keys of every task.
+fn with(change: impl FnOnce(&mut Common)) -> Recipe {
+    let mut recipe = Recipe::default();
+    change(&mut recipe.common);
+    recipe
+}
+
+fn step(engine: &mut Engine<ClassLoss>, number: usize, parts: &[Batch]) -> Step {
     engine.step(number, 1e-3, parts, false, &Alone).unwrap()
 }
 
@@ -40,13 +54,12 @@ fn five_steps_of_adamw_are_those_of_pytorch() {
     };
     let model = ModelConfig::Vit(config).init(&device::cpu().autodiff()).unwrap();
     let model = fill(model, &fixture.checkpoint(|name| Some(name.to_string()))).unwrap();
-    let recipe = Recipe {
-        clip: 1.0,
-        loss: Loss { smoothing: 0.1, ..Loss::default() },
-        optimiser: Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.05 },
-        ..Recipe::default()
-    };
-    let mut engine = Engine::new(&recipe, model, None, &device::cpu()).unwrap();
+    let mut recipe = with(|common| {
+        common.clip = 1.0;
+        common.optimiser = Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.05 };
+    });
+    recipe.own.loss.smoothing = 0.1;
+    let mut engine = engine_of(&recipe, model);
     let [images, targets, losses, norms] =
         ["inputs", "targets", "losses", "grad_norms"].map(|name| fixture.values(&format!("io/{name}")));
     for number in 0..5 {
@@ -71,7 +84,7 @@ fn five_steps_of_adamw_are_those_of_pytorch() {
 
 #[test]
 fn a_batch_in_parts_is_the_batch() {
-    for recipe in [Recipe::default(), Recipe { ema: 0.9, clip: 0.1, ..Recipe::default() }] {
+    for recipe in [Recipe::default(), with(|common| (common.ema, common.clip) = (0.9, 0.1))] {
         let (mut whole, mut parts) = (engine(&recipe), engine(&recipe));
         let all = batch(1, 8);
         let part = |first: usize| Batch {
@@ -89,10 +102,12 @@ fn a_batch_in_parts_is_the_batch() {
 #[test]
 fn an_engine_that_was_put_away_and_taken_up_goes_on_byte_for_byte() {
     for model in ["vit-nano", "resnet-nano", "san-nano-pairwise"] {
-        let recipe = Recipe { model: model.into(), ema: 0.9, stochastic_depth: 0.2, clip: 1.0, ..Recipe::default() };
+        let mut recipe = with(|common| (common.ema, common.clip) = (0.9, 1.0));
+        recipe.common.model = model.into();
+        recipe.own.stochastic_depth = 0.2;
         let mut straight = engine(&recipe);
         step(&mut straight, 0, &[batch(1, 4)]);
-        let mut resumed = Engine::new(&recipe, engine(&recipe).model, None, &device::cpu()).unwrap();
+        let mut resumed = engine(&recipe);
         resumed.restore(&straight.tensors()).unwrap();
         for number in 1..3 {
             let part = [batch(1 + number as u64, 4)];
@@ -106,7 +121,7 @@ fn an_engine_that_was_put_away_and_taken_up_goes_on_byte_for_byte() {
 #[test]
 fn frozen_parts_stay_and_the_rest_learns() {
     let groups = Groups { freeze: vec!["blocks".into(), "patch_embed".into()], ..Groups::default() };
-    let recipe = Recipe { groups, ..Recipe::default() };
+    let recipe = with(|common| common.groups = groups);
     let mut engine = engine(&recipe);
     let before = engine.tensors();
     step(&mut engine, 0, &[batch(1, 4)]);
@@ -118,7 +133,7 @@ fn frozen_parts_stay_and_the_rest_learns() {
 
 #[test]
 fn the_average_follows_slowly_and_is_what_is_tested() {
-    let recipe = Recipe { ema: 0.9, ..Recipe::default() };
+    let recipe = with(|common| common.ema = 0.9);
     let mut engine = engine(&recipe);
     let before = tensors(&engine.model())["head.weight"].iter().collect::<Vec<f32>>();
     step(&mut engine, 0, &[batch(1, 4)]);
@@ -147,7 +162,7 @@ fn a_model_learns_a_few_pictures_by_heart() {
         Optimiser::Lamb { rate: 1e-2, betas: [0.9, 0.999], epsilon: 1e-6, decay: 0.05 },
         Optimiser::Sgd { rate: 1e-2, momentum: 0.9, nesterov: true, decay: 1e-4 },
     ] {
-        let mut engine = engine(&Recipe { model: "resnet-nano".into(), optimiser, ..Recipe::default() });
+        let mut engine = engine(&with(|common| (common.model, common.optimiser) = ("resnet-nano".into(), optimiser)));
         let pictures = [batch(1, 6)];
         let first = engine.step(0, optimiser.rate(), &pictures, false, &Alone).unwrap().loss;
         let mut last = first;
@@ -156,4 +171,37 @@ fn a_model_learns_a_few_pictures_by_heart() {
         }
         assert!(last < 0.5 * first, "{optimiser:?}: {first} {last}");
     }
+}
+
+/// One of two processes whose other has a batch of `others` pictures of the same kind and the same sums.
+#[derive(Debug)]
+struct OfTwo {
+    others: usize,
+}
+
+impl Ranks for OfTwo {
+    fn rank(&self) -> usize {
+        0
+    }
+    fn count(&self) -> usize {
+        2
+    }
+    fn sum(&self, values: &mut [f32]) -> Result<(), Error> {
+        if values.len() == 2 {
+            values[1] += self.others as f32;
+        }
+        Ok(())
+    }
+    fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        Ok(bytes)
+    }
+}
+
+#[test]
+fn a_loss_is_divided_by_what_all_processes_count_and_not_by_a_multiple_of_ones_own() {
+    let part = [batch(1, 4)];
+    let alone = step(&mut engine(&Recipe::default()), 0, &part);
+    let shared = engine(&Recipe::default()).step(0, 1e-3, &part, false, &OfTwo { others: 8 }).unwrap();
+    assert_eq!((alone.count, shared.count), (4.0, 12.0));
+    assert!((shared.loss - alone.loss / 3.0).abs() < 1e-6, "{shared:?} {alone:?}");
 }

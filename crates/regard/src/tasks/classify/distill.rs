@@ -8,6 +8,7 @@ use super::Loss;
 use crate::data::Target;
 use crate::function::{log_softmax, softmax};
 use crate::models::{self, Heads, ModelConfig};
+use crate::train::Losses;
 use crate::{Error, Pass};
 
 /// Who teaches, and how.
@@ -49,7 +50,7 @@ impl Distillation {
         if !self.is_a_file() {
             models::preset(&self.teacher)?;
         }
-        super::recipe::check_share("distillation.share", self.share)?;
+        crate::train::check_share("distillation.share", self.share)?;
         match self.kind {
             DistillationKind::Soft { temperature } if !(temperature.is_finite() && temperature > 0.0) => {
                 Err(Error::config("distillation.kind.soft.temperature", format!("{temperature} is not above 0")))
@@ -73,8 +74,9 @@ impl Distillation {
         ModelConfig::from_toml(&text).map_err(|error| unreadable(format!("`{}`, {error}", self.teacher)))
     }
 
-    /// The sum over pictures; the distilled head listens to the teacher where there is one.
-    pub fn sum(&self, heads: Heads, teacher: Tensor<2>, targets: &[Target], loss: &Loss) -> Tensor<1> {
+    /// The sums over pictures: of the classes, of the teacher, and both by their shares. The distilled head listens to the
+    /// teacher where there is one.
+    pub fn losses(&self, heads: Heads, teacher: Tensor<2>, targets: &[Target], loss: &Loss) -> Losses {
         let Heads { class, distilled } = heads;
         let student = distilled.unwrap_or_else(|| class.clone());
         let taught = match self.kind {
@@ -89,7 +91,9 @@ impl Distillation {
                 (certain - answer) * (temperature * temperature)
             }
         };
-        loss.sum(class, targets) * (1.0 - self.share) + taught * self.share
+        let own = loss.sum(class, targets);
+        let sum = own.clone() * (1.0 - self.share) + taught.clone() * self.share;
+        Losses { sum, parts: vec![own.detach(), taught.detach()] }
     }
 }
 
@@ -125,22 +129,22 @@ mod tests {
         let loss = Loss::default();
         let expected =
             0.5 * value(loss.sum(random([3, 5], 1), &TARGETS)) + 0.5 * value(loss.sum(random([3, 5], 2), &best));
-        let got = distillation(DistillationKind::Hard, 0.5).sum(heads(true), teacher, &TARGETS, &loss);
+        let got = distillation(DistillationKind::Hard, 0.5).losses(heads(true), teacher, &TARGETS, &loss).sum;
         assert!((value(got) - expected).abs() < 1e-5);
     }
 
     #[test]
     fn a_student_that_says_what_the_teacher_says_has_no_soft_loss() {
         let soft = distillation(DistillationKind::Soft { temperature: 3.0 }, 1.0);
-        let same = value(soft.sum(heads(false), random([3, 5], 1), &TARGETS, &Loss::default()));
+        let same = value(soft.losses(heads(false), random([3, 5], 1), &TARGETS, &Loss::default()).sum);
         assert!(same.abs() < 1e-5, "{same}");
-        assert!(value(soft.sum(heads(false), random([3, 5], 4), &TARGETS, &Loss::default())) > 0.1);
+        assert!(value(soft.losses(heads(false), random([3, 5], 4), &TARGETS, &Loss::default()).sum) > 0.1);
     }
 
     #[test]
     fn without_a_share_the_teacher_changes_nothing() {
         let plain = value(Loss::default().sum(random([3, 5], 1), &TARGETS));
         let none = distillation(DistillationKind::Hard, 0.0);
-        assert_eq!(value(none.sum(heads(true), random([3, 5], 3), &TARGETS, &Loss::default())), plain);
+        assert_eq!(value(none.losses(heads(true), random([3, 5], 3), &TARGETS, &Loss::default()).sum), plain);
     }
 }

@@ -48,9 +48,9 @@ impl Loss {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        super::recipe::check_share("loss.smoothing", self.smoothing)?;
+        crate::train::check_share("loss.smoothing", self.smoothing)?;
         match self.kind {
-            LossKind::Binary { threshold } => super::recipe::check_share("loss.kind.binary.threshold", threshold),
+            LossKind::Binary { threshold } => crate::train::check_share("loss.kind.binary.threshold", threshold),
             LossKind::CrossEntropy => Ok(()),
         }
     }

@@ -1,0 +1,260 @@
+//! Classification: a picture in, one class out.
+//!
+//! A sample is a picture with its class ([`Dataset`]); samples become batches of one size ([`Loader`]).
+
+mod distill;
+mod loss;
+mod objective;
+mod section;
+
+pub use distill::{Distillation, DistillationKind};
+pub use loss::{Loss, LossKind, SmoothingOver};
+pub use objective::ClassLoss;
+pub use section::ClassifySection;
+
+use burn::tensor::Device;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cost::Convention;
+use crate::data::{Batch, Dataset, Loader, Mix, Order, Part, Preparation, Preprocess, dataset};
+use crate::evaluate::{Better, Evaluation, Metric, Unit};
+use crate::models::{Model, ModelConfig};
+use crate::report::{Figure as _, Findings, classes};
+use crate::train::{self, Measured, ModelCost, Share, Split, Steps, Task, Validation};
+use crate::weights::{self, LoadOptions};
+use crate::{Error, Pass};
+
+/// Pictures at a time when a model is measured.
+const MEASURED_BATCH: usize = 100;
+
+/// A recipe of classification.
+pub type Recipe = train::Recipe<ClassifySection>;
+
+/// The pictures of a recipe, and the model for them.
+#[derive(Clone, Debug)]
+pub struct Classification {
+    pub recipe: Recipe,
+    pub train: Arc<dyn Dataset>,
+    pub validation: Arc<dyn Dataset>,
+    pub test: Arc<dyn Dataset>,
+    pub config: ModelConfig,
+    pub preprocess: Preprocess,
+}
+
+impl Classification {
+    /// Opens the data of a recipe and makes the model fit its classes.
+    ///
+    /// # Errors
+    /// When there is no such data, or the model cannot be so.
+    pub fn of(recipe: &Recipe) -> Result<Self, Error> {
+        let part = |part, most| -> Result<Arc<dyn Dataset>, Error> {
+            let whole = dataset::open(&recipe.common.data, part)?;
+            Ok(if most > 0 { Arc::new(dataset::take_per_class(whole, most)) } else { whole })
+        };
+        let (train, validation) = match recipe.common.validation {
+            Validation::Part => (Part::Train, Part::Validation),
+            Validation::Test => (Part::TrainAndValidation, Part::Test),
+        };
+        let ClassifySection { per_class, test_per_class, .. } = recipe.own;
+        let train = part(train, per_class)?;
+        let validation = part(validation, test_per_class)?;
+        let test = part(Part::Test, test_per_class)?;
+        let (config, preprocess) = recipe.model(train.classes().len())?;
+        Ok(Self { recipe: recipe.clone(), train, validation, test, config, preprocess })
+    }
+
+    fn preparation(&self) -> Preparation {
+        let (image, channels) = (self.config.image(), self.config.channels());
+        let ClassifySection { augment, mix, .. } = &self.recipe.own;
+        let (augment, seed) = (Some(augment.clone()), self.recipe.common.seed);
+        Preparation { image, channels, preprocess: self.preprocess, augment, mix: *mix, seed }
+    }
+
+    /// Makes the batches to learn from: a batch here is a part of a step.
+    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader, Error> {
+        let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
+        if !batch.is_multiple_of(accumulate * ranks) {
+            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
+            return Err(Error::config("batch", reason));
+        }
+        let order = Order {
+            pictures: self.train.len(),
+            batch: batch / accumulate,
+            repeats: self.recipe.own.repeats,
+            seed: Some(self.recipe.common.seed),
+            rank,
+            ranks,
+        };
+        order.validate()?;
+        let workers = self.recipe.own.workers;
+        Ok(Loader { dataset: self.train.clone(), order, preparation: self.preparation(), workers })
+    }
+
+    /// Makes the batches of a part, in its order and without augmentation.
+    #[must_use]
+    pub fn measuring(&self, dataset: &Arc<dyn Dataset>) -> Loader {
+        let order = Order { pictures: dataset.len(), batch: MEASURED_BATCH, repeats: 1, seed: None, rank: 0, ranks: 1 };
+        let preparation = Preparation { augment: None, mix: Mix::default(), ..self.preparation() };
+        Loader { dataset: dataset.clone(), order, preparation, workers: self.recipe.own.workers }
+    }
+
+    /// A fresh model, or one with weights.
+    fn model(&self, weights: Option<&str>, device: &Device) -> Result<Model, Error> {
+        device.seed(self.recipe.common.seed);
+        let model = self.config.init(&device.clone().autodiff())?;
+        let Some(address) = weights else { return Ok(model) };
+        let path = weights::fetch(address, &mut |_| {})?;
+        let checkpoint = weights::read(&path)?;
+        let options = LoadOptions { grid: self.config.grid(), ..LoadOptions::default() };
+        if let Ok(loaded) = weights::fit(model.clone(), checkpoint.clone(), &options) {
+            return Ok(loaded.model);
+        }
+        // other classes: only the head is new, or the error is that of the rest
+        let options = LoadOptions { new_head: Some(self.config.classes()), ..options };
+        Ok(weights::fit(model, checkpoint, &options)?.model)
+    }
+
+    fn teacher(&self, device: &Device) -> Result<Option<Model>, Error> {
+        let Some(distillation) = &self.recipe.own.distillation else { return Ok(None) };
+        let config = distillation.config()?.with("classes", serde_json::json!(self.config.classes()))?;
+        let path = weights::fetch(&distillation.weights, &mut |_| {})?;
+        let options = LoadOptions { grid: config.grid(), ..LoadOptions::default() };
+        Ok(Some(weights::load(config.init(device)?, &path, &options)?.model))
+    }
+}
+
+/// How a model does on the pictures of a loader.
+///
+/// # Errors
+/// When a picture cannot be read.
+pub fn evaluate(
+    model: &Model,
+    loader: &Loader,
+    device: &Device,
+    watch: &mut dyn FnMut(usize),
+) -> Result<Evaluation, Error> {
+    let mut evaluation = Evaluation::default();
+    for batch in loader.epoch(0, 0) {
+        let batch = batch?;
+        let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
+        evaluation.add(model.forward(batch.tensor(device), &mut Pass::silent()), &labels);
+        watch(evaluation.accuracy.pictures);
+    }
+    Ok(evaluation)
+}
+
+impl Task for Classification {
+    const NAME: &'static str = "classify";
+    const METRICS: &'static [Metric] = &[
+        Metric::new("top1", "top-1 accuracy", Better::Higher, Unit::Percent),
+        Metric::new("top5", "top-5 accuracy", Better::Higher, Unit::Percent),
+        Metric::new("loss", "loss", Better::Lower, Unit::Number),
+    ];
+    const ITEMS: &'static str = "pictures";
+
+    type Section = ClassifySection;
+    type Objective = ClassLoss;
+
+    fn open(recipe: &Recipe, _: &BTreeMap<String, String>) -> Result<Self, Error> {
+        Self::of(recipe)
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("model.toml", self.config.to_toml()),
+            ("preprocess.toml", toml::to_string(&self.preprocess).expect("plain data")),
+            ("classes.txt", self.train.classes().join("\n") + "\n"),
+        ]
+    }
+
+    fn agreement(&self) -> BTreeMap<&'static str, String> {
+        let classes = self.train.classes().join(", ");
+        [("training pictures", self.train.len().to_string()), ("classes", classes)].into()
+    }
+
+    fn begin(&self, weights: bool, device: &Device) -> Result<(ClassLoss, Model), Error> {
+        let weights = self.recipe.common.weights.as_deref().filter(|_| weights);
+        let teacher = self.teacher(device)?;
+        Ok((ClassLoss::new(&self.recipe, teacher, device), self.model(weights, device)?))
+    }
+
+    fn epoch_steps(&self, ranks: usize) -> Result<usize, Error> {
+        let steps = self.learning(Share { rank: 0, ranks })?.order.steps() / self.recipe.common.accumulate;
+        if steps == 0 {
+            let reason =
+                format!("{} training pictures are less than a batch of {}", self.train.len(), self.recipe.own.batch);
+            return Err(Error::config("batch", reason));
+        }
+        Ok(steps)
+    }
+
+    fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, Batch> {
+        let accumulate = self.recipe.common.accumulate;
+        let mut batches = match self.learning(share) {
+            Ok(loader) => loader.epoch(epoch, first * accumulate),
+            Err(error) => return Box::new(std::iter::once(Err(error))),
+        };
+        Box::new(std::iter::from_fn(move || {
+            let step: Result<Vec<Batch>, Error> = batches.by_ref().take(accumulate).collect();
+            Some(step).filter(|step| step.as_ref().map_or(true, |step| !step.is_empty()))
+        }))
+    }
+
+    fn measure(
+        &self,
+        model: &Model,
+        split: Split,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Measured>, Error> {
+        let pictures = match split {
+            Split::Validation { .. } => &self.validation,
+            Split::Test => &self.test,
+        };
+        if pictures.is_empty() {
+            return Ok(None);
+        }
+        let evaluation = evaluate(model, &self.measuring(pictures), device, &mut |done| watch(done, pictures.len()))?;
+        let Evaluation { accuracy, confusion, calibration } = &evaluation;
+        let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
+        let findings = match split {
+            Split::Validation { .. } => Findings::default(),
+            Split::Test => Findings {
+                facts: vec![("calibration error".into(), format!("{:.2} %", 100.0 * calibration.error()))],
+                figures: vec![
+                    ("confusion.svg", classes::confusion(confusion, self.train.classes()).drawing()),
+                    ("calibration.svg", classes::calibration(calibration).drawing()),
+                ],
+                tables: vec![classes::table(confusion, self.train.classes())],
+            },
+        };
+        Ok(Some(Measured { values: values.map(|(name, value)| (name.to_string(), value)).into(), findings }))
+    }
+
+    fn cost(&self) -> Result<ModelCost, Error> {
+        let ledger = self.config.ledger(self.config.image())?;
+        let multiply_adds = Some(ledger.total(Convention::MultiplyAdds));
+        Ok(ModelCost { parameters: ledger.parameters(), multiply_adds })
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let parameters = self.cost().map(|cost| cost.parameters.to_string());
+        let validation = match self.recipe.common.validation {
+            Validation::Part => self.validation.len().to_string(),
+            Validation::Test => "the test pictures: the best epoch was chosen on them".into(),
+        };
+        let facts = [
+            ("parameters", parameters.unwrap_or_default()),
+            ("training pictures", self.train.len().to_string()),
+            ("validation pictures", validation),
+            ("test pictures", self.test.len().to_string()),
+        ];
+        facts.map(|(name, value)| (name.to_string(), value)).into()
+    }
+}
+
+#[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
+mod run_tests;

@@ -1,0 +1,59 @@
+//! The loss of pictures and their classes, with or without a teacher.
+
+use burn::tensor::{Device, Tensor};
+
+use super::distill::{self, Distillation};
+use super::{ClassifySection, Loss};
+use crate::data::Batch;
+use crate::models::{Heads, Model};
+use crate::train::{Losses, Objective, Recipe};
+use crate::{Pass, StochasticDepth};
+
+/// How a classifier learns.
+#[derive(Debug)]
+pub struct ClassLoss {
+    loss: Loss,
+    depth: StochasticDepth,
+    teacher: Option<(Distillation, Model)>,
+    device: Device,
+}
+
+impl ClassLoss {
+    #[must_use]
+    pub fn new(recipe: &Recipe<ClassifySection>, teacher: Option<Model>, device: &Device) -> Self {
+        let ClassifySection { loss, stochastic_depth: rate, uniform_depth: uniform, ref distillation, .. } = recipe.own;
+        Self {
+            loss,
+            depth: StochasticDepth { rate, uniform, seed: recipe.common.seed, step: 0 },
+            teacher: distillation.clone().zip(teacher),
+            device: device.clone().autodiff(),
+        }
+    }
+}
+
+impl Objective for ClassLoss {
+    type Model = Model;
+    type Batch = Batch;
+
+    fn count(&self, batch: &Batch) -> usize {
+        batch.len()
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        if self.teacher.is_some() { &["class", "teacher"] } else { &[] }
+    }
+
+    fn losses(&self, model: &Model, batch: &Batch, draw_id: u64) -> Losses {
+        let mut pass = Pass::training(StochasticDepth { step: draw_id, ..self.depth });
+        let heads = model.forward_heads(batch.tensor(&self.device), &mut pass);
+        if let Some((distillation, teacher)) = &self.teacher {
+            let images = batch.tensor(&self.device.clone().without_autodiff());
+            let answers = Tensor::from_inner(distill::ask(teacher, images));
+            return distillation.losses(heads, answers, &batch.targets, &self.loss);
+        }
+        let Heads { class, distilled } = heads;
+        let loss = self.loss.sum(class, &batch.targets);
+        // without a teacher the second head learns the same as the first
+        distilled.map_or(loss.clone(), |head| (loss + self.loss.sum(head, &batch.targets)) * 0.5).into()
+    }
+}

@@ -1,0 +1,325 @@
+use super::*;
+use crate::data::{Augment, Crop};
+use crate::evaluate::History;
+use crate::testing::noise_picture;
+use crate::train::checkpoint::{self, Progress};
+use crate::train::{Alone, Event, Optimiser, Outcome, Schedule, Shape, Start, read_history};
+use crate::{device, file};
+use std::path::{Path, PathBuf};
+
+/// A folder of three classes of noise, and room for runs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        for class in 0..3 {
+            let folder = place.path().join("data").join(format!("class{class}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            for number in 0..15 {
+                let picture = noise_picture([12, 12], 100 * class + number);
+                let pixels = image::RgbImage::from_raw(12, 12, picture.pixels().to_vec()).unwrap();
+                pixels.save(folder.join(format!("{number}.png"))).unwrap();
+            }
+        }
+        Self(place)
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// 33 training pictures, 3 of validation, 9 of the test; 3 epochs of 4 steps.
+    fn recipe(&self) -> Recipe {
+        let text = "
+            epochs = 3
+            batch = 8
+            workers = 1
+            set = { image = [12, 12], dim = 16, depth = 2, heads = 2, mlp_dim = 32 }
+            optimiser = { rule = 'adamw', rate = 3e-3, decay = 0.05 }
+        ";
+        let mut recipe = Recipe::from_toml(text).unwrap();
+        recipe.common.data = self.run("data").display().to_string();
+        recipe
+    }
+
+    /// With everything on that has a state or draws numbers.
+    fn rich(&self) -> Recipe {
+        let mut recipe = self.recipe();
+        (recipe.common.accumulate, recipe.common.ema, recipe.common.clip) = (2, 0.9, 1.0);
+        recipe.own.stochastic_depth = 0.2;
+        recipe.own.mix = Mix { mixup: 0.8, cutmix: 1.0, ..Mix::default() };
+        recipe.own.augment =
+            Augment { crop: Crop::Random { padding: 2 }, flip: 0.5, erase: 0.25, ..Augment::default() };
+        recipe
+    }
+}
+
+/// Trains as the tests do.
+fn train_with(folder: &Path, recipe: &Recipe, watch: &mut dyn FnMut(Event) -> bool) -> Result<Outcome, Error> {
+    train::train::<Classification>(folder, recipe, Start::default(), &device::cpu(), &Alone, watch)
+}
+
+/// Trains until a step, or to the end.
+fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
+    let mut watch = |event: Event| match event {
+        Event::Step(record) => Some(record.step) != stop,
+        _ => true,
+    };
+    train_with(folder, recipe, &mut watch).unwrap()
+}
+
+/// Everything that a run leaves, but for its times.
+fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Progress, History) {
+    let files = ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "classes.txt"];
+    let files = files.map(|name| std::fs::read(folder.join(name)).unwrap()).to_vec();
+    let restored = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap();
+    let mut history = read_history(folder).unwrap();
+    history.steps.iter_mut().for_each(|record| record.items_per_second = 0.0);
+    history.epochs.iter_mut().for_each(|record| record.seconds = 0.0);
+    (files, restored.tensors, restored.progress, history)
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
+    let place = Place::new();
+    for model in ["vit-nano", "resnet-nano"] {
+        let mut recipe = place.rich();
+        recipe.common.model = model.into();
+        if model == "resnet-nano" {
+            recipe.common.set = [("image".to_string(), toml::Value::from(vec![12, 12]))].into();
+        }
+        let straight = place.run(&format!("straight-{model}"));
+        assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
+        // in the middle of an epoch, at its end, and several times
+        for stops in [vec![2], vec![4], vec![1, 5, 7]] {
+            let resumed = place.run(&format!("resumed-{model}-{stops:?}"));
+            for &stop in &stops {
+                assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
+            }
+            assert_eq!(train_until(&resumed, &recipe, None), Outcome::Finished);
+            assert!(remains(&resumed) == remains(&straight), "{model} {stops:?}");
+        }
+    }
+}
+
+#[test]
+fn the_number_of_workers_and_the_times_of_checkpoints_change_nothing() {
+    let place = Place::new();
+    let recipe = place.rich();
+    train_until(&place.run("one"), &recipe, None);
+    let mut other = recipe;
+    (other.own.workers, other.common.save_every) = (3, 1);
+    train_until(&place.run("three"), &other, None);
+    let ((mut one, tensors, progress, history), (mut three, ..)) =
+        (remains(&place.run("one")), remains(&place.run("three")));
+    // the recipes differ in these two keys
+    one.remove(2);
+    three.remove(2);
+    assert!(one == three);
+    let (_, others, also, same) = remains(&place.run("three"));
+    assert!(tensors == others && progress == also && history == same);
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    train_until(&place.run("one"), &recipe, None);
+    let mut other = recipe;
+    other.common.seed = 1;
+    train_until(&place.run("two"), &other, None);
+    assert!(remains(&place.run("one")).1 != remains(&place.run("two")).1);
+}
+
+#[test]
+fn a_finished_run_does_nothing_more() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    train_until(&place.run("run"), &recipe, None);
+    let before = remains(&place.run("run"));
+    let mut steps = 0;
+    let mut watch = |event: Event| {
+        steps += usize::from(matches!(event, Event::Step(_)));
+        true
+    };
+    let outcome = train_with(&place.run("run"), &recipe, &mut watch).unwrap();
+    assert_eq!((outcome, steps), (Outcome::Finished, 0));
+    assert!(remains(&place.run("run")) == before);
+}
+
+#[test]
+fn patience_ends_a_run_that_does_not_get_better() {
+    let place = Place::new();
+    let still = Optimiser::Adamw { rate: 0.0, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.0 };
+    let mut recipe = place.recipe();
+    (recipe.common.optimiser, recipe.common.patience, recipe.common.epochs) = (still, 2, 9);
+    assert_eq!(train_until(&place.run("run"), &recipe, None), Outcome::Patience);
+    assert_eq!(read_history(&place.run("run")).unwrap().epochs.len(), 3);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_names_the_step_the_rate_and_the_last_good_checkpoint() {
+    let place = Place::new();
+    let wild = Optimiser::Sgd { rate: 1e3, momentum: 0.9, nesterov: false, decay: 1e3 };
+    let schedule = Schedule { shape: Shape::Constant, ..Schedule::default() };
+    let mut recipe = place.recipe();
+    (recipe.common.optimiser, recipe.common.schedule) = (wild, schedule);
+    (recipe.common.save_every, recipe.common.epochs) = (1, 50);
+    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err();
+    let Error::Diverged { step, rate, .. } = &error else { panic!("{error}") };
+    let good = checkpoint::progress(&place.run("run").join("checkpoint")).unwrap().step;
+    assert_eq!((*rate, good), (1e3, step - 1));
+    let text = error.to_string();
+    assert!(text.contains(&format!("the last good checkpoint is step {good} in ")), "{text}");
+}
+
+#[test]
+fn weights_of_other_classes_and_another_size_begin_a_run_with_a_new_head() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    train_until(&place.run("first"), &recipe, None);
+    let weights = Some(place.run("first").join("best.safetensors").display().to_string());
+    std::fs::remove_dir_all(place.run("data").join("class2")).unwrap();
+    let mut finer = recipe;
+    (finer.common.weights, finer.common.epochs) = (weights, 1);
+    finer.common.set.insert("image".into(), toml::Value::from(vec![16, 16]));
+    finer.common.optimiser = Optimiser::Sgd { rate: 0.0, momentum: 0.9, nesterov: false, decay: 0.0 };
+    train_until(&place.run("second"), &finer, None);
+    let read = |name: &str| weights::read(&place.run(name).join("best.safetensors")).unwrap().tensors;
+    let (first, second) = (read("first"), read("second"));
+    assert_eq!(second["blocks.0.attn.qkv.weight"], first["blocks.0.attn.qkv.weight"]);
+    assert_eq!(second["head.weight"].shape().to_vec(), [2, 16]);
+    assert_eq!(second["pos_embed"].shape().to_vec(), [1, 17, 16]);
+}
+
+#[test]
+fn fewer_pictures_than_a_batch_and_a_folder_of_something_else_are_told() {
+    let place = Place::new();
+    let told =
+        |recipe: &Recipe, name: &str| train_with(&place.run(name), recipe, &mut |_| true).unwrap_err().to_string();
+    let mut large = place.recipe();
+    large.own.batch = 1000;
+    assert!(told(&large, "run").contains("batch"));
+    file::replace(&place.run("data").join("notes.txt"), b"mine").unwrap();
+    assert!(told(&place.recipe(), "data").contains("no run"));
+}
+
+#[test]
+fn the_test_part_is_measured_once_with_the_best_weights_and_chooses_nothing() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    let mut tested = 0;
+    let mut watch = |event: Event| {
+        tested += usize::from(matches!(event, Event::Tested { .. }));
+        true
+    };
+    train_with(&place.run("run"), &recipe, &mut watch).unwrap();
+    train_with(&place.run("run"), &recipe, &mut watch).unwrap();
+    assert_eq!(tested, 1);
+    let history = read_history(&place.run("run")).unwrap();
+    let test = history.test.clone().unwrap();
+    assert_eq!(test.epoch, history.best(&Classification::METRICS[0]).unwrap().epoch);
+    let task = Classification::of(&recipe).unwrap();
+    assert_eq!([task.train.len(), task.validation.len(), task.test.len()].iter().sum::<usize>(), 45);
+    let names = |part: &Arc<dyn Dataset>| (0..part.len()).map(|index| part.name(index)).collect::<Vec<_>>();
+    let (train, validation, test) = (names(&task.train), names(&task.validation), names(&task.test));
+    assert!(validation.iter().all(|name| !train.contains(name) && !test.contains(name)));
+}
+
+#[test]
+fn a_start_that_failed_for_want_of_weights_leaves_nothing_that_refuses_the_next() {
+    let place = Place::new();
+    let mut recipe = place.recipe();
+    recipe.common.weights = Some(place.run("no.safetensors").display().to_string());
+    assert!(train_with(&place.run("run"), &recipe, &mut |_| true).is_err());
+    recipe.common.weights = None;
+    assert_eq!(train_with(&place.run("run"), &recipe, &mut |_| true).unwrap(), Outcome::Finished);
+}
+
+#[test]
+fn a_finished_run_whose_weights_are_gone_says_so() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    train_until(&place.run("run"), &recipe, None);
+    std::fs::remove_file(place.run("run").join("best.safetensors")).unwrap();
+    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+    assert!(error.contains("best.safetensors: the run is finished, but its best weights are gone"), "{error}");
+}
+
+#[test]
+fn a_run_whose_manifests_are_gone_does_not_begin_again_without_a_word() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    train_until(&place.run("run"), &recipe, Some(6));
+    for name in ["last.json", "previous.json"] {
+        let _ = std::fs::remove_file(place.run("run").join("checkpoint").join(name));
+    }
+    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+    assert!(error.contains("checkpoint") && error.contains("last.json"), "{error}");
+}
+
+#[test]
+fn a_resumed_run_may_become_longer_and_only_then() {
+    let place = Place::new();
+    let mut recipe = place.recipe();
+    train_until(&place.run("run"), &recipe, None);
+    recipe.common.epochs = 5;
+    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+    assert!(error.contains("`epochs`"), "{error}");
+    let longer = Start { lengthen: true };
+    let folder = place.run("run");
+    train::train::<Classification>(&folder, &recipe, longer, &device::cpu(), &Alone, &mut |_| true).unwrap();
+    let history = read_history(&folder).unwrap();
+    assert_eq!((history.epochs.len(), history.test.is_some()), (5, true));
+}
+
+#[test]
+fn epochs_without_number_are_refused_and_do_not_wrap() {
+    let place = Place::new();
+    let mut recipe = place.recipe();
+    for epochs in [i64::MAX as usize, usize::MAX] {
+        recipe.common.epochs = epochs;
+        let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+        assert!(error.contains("`epochs`"), "{error}");
+    }
+}
+
+#[test]
+fn what_a_killed_process_was_writing_is_removed() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    train_until(&place.run("run"), &recipe, Some(2));
+    let left = [place.run("run").join("model.toml.77.partial"), place.run("run/checkpoint/last.json.partial")];
+    left.iter().for_each(|path| std::fs::write(path, "half").unwrap());
+    train_until(&place.run("run"), &recipe, None);
+    assert!(left.iter().all(|path| !path.exists()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_folder_may_have_a_name_that_is_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::new();
+    let folder = place.run("data").parent().unwrap().join(std::ffi::OsStr::from_bytes(b"run-\xff"));
+    assert_eq!(train_until(&folder, &place.recipe(), None), Outcome::Finished);
+    assert!(folder.join("checkpoint").join("last.json").is_file());
+}
+
+#[test]
+fn a_run_from_before_there_was_a_validation_part_goes_on_as_it_was() {
+    let place = Place::new();
+    let mut recipe = place.recipe();
+    recipe.common.validation = Validation::Test;
+    train_until(&place.run("run"), &recipe, Some(4));
+    // as such runs were written
+    let path = place.run("run").join("recipe.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let old: Vec<&str> =
+        text.lines().filter(|line| !line.starts_with("validation") && !line.starts_with("task")).collect();
+    std::fs::write(&path, old.join("\n")).unwrap();
+    std::fs::remove_file(place.run("run").join("task.json")).unwrap();
+    let recipe: Recipe = train::read_recipe(&place.run("run")).unwrap();
+    assert_eq!(recipe.common.validation, Validation::Test);
+    assert_eq!(train_until(&place.run("run"), &recipe, None), Outcome::Finished);
+}

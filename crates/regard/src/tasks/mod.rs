@@ -1,0 +1,164 @@
+//! What can be learned: one file or folder a task. Everything else asks the [`Task`] trait and knows no task by name.
+
+pub mod classify;
+mod token_loss;
+pub mod translate;
+
+pub use token_loss::TokenLoss;
+
+use burn::tensor::Device;
+use std::path::Path;
+
+use crate::evaluate::TaskInfo;
+use crate::train::{
+    self, Common, Event, ModelCost, Outcome, Ranks, Recipe, Start, Task, read_recipe_text, read_task, task_of,
+};
+use crate::{Error, nearest};
+
+/// Writes the enum over all tasks, so that a task is one line and forgetting a match is impossible.
+macro_rules! tasks {
+    ($($variant:ident $task:ty;)*) => {
+        /// A recipe of any task; one that does not say is the first.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(clippy::large_enum_variant)] // there is one of them, not an array
+        pub enum AnyRecipe {
+            $($variant(Recipe<<$task as Task>::Section>),)*
+        }
+
+        /// The names of all tasks.
+        pub const NAMES: &[&str] = &[$(<$task>::NAME),*];
+
+        impl AnyRecipe {
+            /// # Errors
+            /// As [`Recipe::from_toml`], and when there is no such task; the nearest one is named.
+            pub fn from_toml(text: &str) -> Result<Self, Error> {
+                let name = task_of(text)?.unwrap_or_else(|| NAMES[0].into());
+                $(if <$task>::NAME == name || <$task>::ALIASES.contains(&name.as_str()) {
+                    return Recipe::from_toml(text).map(Self::$variant);
+                })*
+                Err(Error::config("task", format!("`{name}`: {}", nearest::unknown(&name, NAMES))))
+            }
+
+            /// What is reported.
+            #[must_use]
+            pub fn info(&self) -> TaskInfo {
+                match self {
+                    $(Self::$variant(_) => <$task>::info(),)*
+                }
+            }
+
+            /// The keys that recipes of every task have.
+            #[must_use]
+            pub const fn common(&self) -> &Common {
+                match self {
+                    $(Self::$variant(recipe) => &recipe.common,)*
+                }
+            }
+
+            /// The same, to be changed; what then fits together is for [`validate`](Self::validate) to say.
+            pub const fn common_mut(&mut self) -> &mut Common {
+                match self {
+                    $(Self::$variant(recipe) => &mut recipe.common,)*
+                }
+            }
+
+            /// # Errors
+            /// When a value cannot work; the error names it.
+            pub fn validate(&self) -> Result<(), Error> {
+                match self {
+                    $(Self::$variant(recipe) => recipe.validate(),)*
+                }
+            }
+
+            /// The whole recipe, as [`from_toml`](Self::from_toml) reads it.
+            #[must_use]
+            pub fn to_toml(&self) -> String {
+                match self {
+                    $(Self::$variant(recipe) => recipe.to_toml(<$task>::NAME),)*
+                }
+            }
+
+            /// The same with one key changed, such as `optimiser.rate=1e-4`.
+            ///
+            /// # Errors
+            /// When there is no such key or the value does not fit.
+            pub fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
+                match self {
+                    $(Self::$variant(recipe) => recipe.with(key, value).map(Self::$variant),)*
+                }
+            }
+
+            /// What the model costs, for its nominal input.
+            ///
+            /// # Errors
+            /// When the data cannot be opened, or the model cannot be so.
+            pub fn cost(&self) -> Result<ModelCost, Error> {
+                match self {
+                    $(Self::$variant(recipe) => <$task>::open(recipe, &std::collections::BTreeMap::new())?.cost(),)*
+                }
+            }
+
+            /// Trains in a folder, from its last checkpoint on; `watch` answers whether to go on.
+            ///
+            /// # Errors
+            /// As [`train::train`].
+            pub fn train(
+                &self,
+                folder: &Path,
+                start: Start,
+                device: &Device,
+                ranks: &dyn Ranks,
+                watch: &mut dyn FnMut(Event) -> bool,
+            ) -> Result<Outcome, Error> {
+                match self {
+                    $(Self::$variant(recipe) => {
+                        train::train::<$task>(folder, recipe, start, device, ranks, watch)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+tasks! {
+    Classify classify::Classification;
+    Translate translate::Translation;
+}
+
+/// What a run reports: what its folder says or, for runs from before folders said so, what the task of its recipe reports.
+///
+/// # Errors
+/// When the folder holds no run.
+pub fn info(folder: &Path) -> Result<TaskInfo, Error> {
+    match read_task(folder)? {
+        Some(info) => Ok(info),
+        None => Ok(AnyRecipe::from_toml(&read_recipe_text(folder)?)?.info()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_says_which_task_it_is_for_and_without_it_is_for_classification() {
+        let task = |text: &str| AnyRecipe::from_toml(text).unwrap().info().task;
+        assert_eq!(
+            [task(""), task("task = 'classify'"), task("task = 'translate'"), task("task = 'translation'")],
+            ["classify", "classify", "translate", "translate"]
+        );
+        let error = AnyRecipe::from_toml("task = 'clasify'").unwrap_err().to_string();
+        assert!(error.contains("`task`") && error.contains("`classify`"), "{error}");
+        assert!(AnyRecipe::from_toml("task = 3").unwrap_err().to_string().contains("`task`"));
+    }
+
+    #[test]
+    fn every_recipe_is_written_with_its_task_and_read_back() {
+        for task in NAMES {
+            let recipe = AnyRecipe::from_toml(&format!("task = '{task}'")).unwrap();
+            assert!(recipe.to_toml().starts_with(&format!("task = \"{task}\"")));
+            assert_eq!(AnyRecipe::from_toml(&recipe.to_toml()).unwrap(), recipe);
+            assert_eq!(recipe.info().task, *task);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Translation: a sentence in, a sentence of another language out.
+//!
+//! A sample is a [`Pair`] of sentences; pairs of like length become batches of a budget of tokens ([`Buckets`]).
+
+mod batch;
+mod section;
+
+pub use batch::{Example, TextBatch};
+pub use section::TranslateSection;
+
+use burn::module::Module as _;
+use burn::tensor::Device;
+use rand::RngExt as _;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::TokenLoss;
+use crate::data::text::{Buckets, Pair, TextPart, Tokenizer, has_part, read, with_references};
+use crate::evaluate::{Better, Metric, Unit, score};
+use crate::function::cross_entropy;
+use crate::models::translator::{Translator, TranslatorConfig};
+use crate::pass::Draws;
+use crate::random::{Purpose, generator};
+use crate::train::{self, Common, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, Validation};
+use crate::translate::{Bundle, Search};
+use crate::weights;
+use crate::{Error, Pass};
+use batch::{buckets, examples};
+
+/// A recipe of translation.
+pub type Recipe = train::Recipe<TranslateSection>;
+
+/// One pair of so many is for validation where the data has no such part.
+const HELD_OUT: u32 = 10;
+
+/// How a translator learns: cross-entropy of the next token.
+#[derive(Debug)]
+pub struct NextTokenLoss {
+    smoothing: f64,
+    seed: u64,
+}
+
+impl Objective for NextTokenLoss {
+    type Model = Translator;
+    type Batch = TextBatch;
+
+    fn count(&self, batch: &TextBatch) -> usize {
+        batch.tokens()
+    }
+
+    fn losses(&self, model: &Translator, batch: &TextBatch, draw_id: u64) -> Losses {
+        let mut pass = Pass::with_dropout(Draws { seed: self.seed, step: draw_id });
+        let logits = model.forward(&batch.source, &batch.target, &mut pass);
+        let [sentences, length, tokens] = logits.dims();
+        cross_entropy(logits.reshape([sentences * length, tokens]), batch.next.clone(), self.smoothing).into()
+    }
+}
+
+/// A part of the data, in words and in tokens.
+#[derive(Clone, Debug)]
+struct Measuring {
+    pairs: Vec<Pair>,
+    examples: Vec<Example>,
+    buckets: Buckets,
+}
+
+/// The sentences of a recipe, and the model for them.
+#[derive(Clone, Debug)]
+pub struct Translation {
+    recipe: Recipe,
+    tokenizers: [Tokenizer; 2],
+    config: TranslatorConfig,
+    train: Vec<Example>,
+    buckets: Buckets,
+    validation: Measuring,
+    /// None when the data has no test part.
+    test: Option<Measuring>,
+    /// Training pairs that were left out, since they are too long or have an empty side.
+    left_out: usize,
+}
+
+/// The pairs of a recipe's data.
+#[derive(Debug)]
+struct Parts {
+    /// To learn from.
+    train: Vec<Pair>,
+    /// To choose the best epoch by.
+    validation: Vec<Pair>,
+    /// To measure at the end; none when the data has no such part.
+    test: Option<Vec<Pair>>,
+}
+
+fn parts(recipe: &Recipe) -> Result<Parts, Error> {
+    let (path, languages) = (Path::new(&recipe.common.data), recipe.own.languages());
+    let part = |part| read(path, part, &languages);
+    // one file is all of its parts: nothing in it is a test
+    let has = |part| !path.is_file() && has_part(path, part, &languages);
+    let test = if has(TextPart::Test) { Some(part(TextPart::Test)?) } else { None };
+    let whole = part(TextPart::Train)?;
+    let (mut train, mut validation) = match recipe.common.validation {
+        Validation::Test => {
+            let test = test.clone().ok_or_else(|| Error::config("validation", "the data has no test part"))?;
+            (whole, test)
+        }
+        Validation::Part if has(TextPart::Dev) => (whole, part(TextPart::Dev)?),
+        Validation::Part => {
+            let mut index = 0;
+            // the same pairs whatever the seed of the run
+            whole.into_iter().partition(|_| {
+                index += 1;
+                generator(0, Purpose::Split, [index, 0]).random_range(0..HELD_OUT) > 0
+            })
+        }
+    };
+    let mut test = test;
+    let TranslateSection { pairs, test_pairs, .. } = recipe.own;
+    let truncate = |pairs: &mut Vec<Pair>, most: usize| {
+        if most > 0 {
+            pairs.truncate(most);
+        }
+    };
+    truncate(&mut train, pairs);
+    truncate(&mut validation, test_pairs);
+    test.iter_mut().for_each(|test| truncate(test, test_pairs));
+    Ok(Parts { train, validation, test })
+}
+
+impl Translation {
+    fn of(recipe: &Recipe, kept: Option<[Tokenizer; 2]>) -> Result<Self, Error> {
+        let Parts { train: train_pairs, validation: validation_pairs, test: test_pairs } = parts(recipe)?;
+        let tokenizers = match kept {
+            Some(tokenizers) => tokenizers,
+            None => tokenizers(recipe, &train_pairs)?,
+        };
+        let config = recipe.model(tokenizers.each_ref().map(Tokenizer::vocabulary))?;
+        let TranslateSection { longest, tokens, .. } = recipe.own;
+        let seed = recipe.common.seed;
+        let fitting = |pairs: &[Pair]| -> Result<Vec<Example>, Error> {
+            let mut examples = examples(pairs, &tokenizers)?;
+            examples.retain(|example| {
+                let lengths = [example.source.len() - 1, example.target.len()];
+                lengths.iter().all(|length| (1..=longest).contains(length))
+            });
+            Ok(examples)
+        };
+        let measuring = |pairs: Vec<Pair>| -> Result<Measuring, Error> {
+            let examples = fitting(&pairs)?;
+            let buckets = buckets(&examples, tokens, seed)?;
+            Ok(Measuring { pairs, examples, buckets })
+        };
+        let train = fitting(&train_pairs)?;
+        if train.is_empty() {
+            return Err(Error::config("longest", format!("no pair has at most {longest} tokens a side")));
+        }
+        Ok(Self {
+            recipe: recipe.clone(),
+            buckets: buckets(&train, tokens, seed)?,
+            left_out: train_pairs.len() - train.len(),
+            train,
+            validation: measuring(validation_pairs)?,
+            test: test_pairs.map(measuring).transpose()?,
+            tokenizers,
+            config,
+        })
+    }
+
+    fn batch(&self, examples: &[Example], indices: &[usize]) -> TextBatch {
+        let target = &self.tokenizers[1];
+        let examples: Vec<&Example> = indices.iter().map(|index| &examples[*index]).collect();
+        TextBatch::new(&examples, target.begin(), target.end())
+    }
+
+    /// BLEU of greedy translations.
+    fn bleu(&self, model: &Translator, pairs: &[Pair], device: &Device) -> Result<f64, Error> {
+        let bundle = Bundle::new(self.config.clone(), model.clone(), self.tokenizers.clone())?;
+        let referenced = with_references(pairs);
+        let sources: Vec<&str> = referenced.iter().map(|one| one.source.as_str()).collect();
+        let search = Search { longer: 20, ..bundle.search().greedy() };
+        let translations = bundle.translate(&sources, &search, device, &mut |_| {})?;
+        let best: Vec<&str> = translations.iter().map(|all| all.first().map_or("", |one| one.text.as_str())).collect();
+        let references: Vec<Vec<String>> = referenced.into_iter().map(|one| one.references).collect();
+        Ok(score(&best, &references).bleu)
+    }
+}
+
+fn tokenizers(recipe: &Recipe, pairs: &[Pair]) -> Result<[Tokenizer; 2], Error> {
+    type Side = fn(&Pair) -> &str;
+    let TranslateSection { pieces, vocabulary, joint, ref tokenizer, .. } = recipe.own;
+    let train = |sides: &[Side]| {
+        let sentences: Vec<&str> = sides.iter().flat_map(|side| pairs.iter().map(side)).collect();
+        Tokenizer::train(pieces, vocabulary, sentences.into_iter())
+    };
+    let [source, target]: [Side; 2] = [|pair| &pair.source, |pair| &pair.target];
+    match (tokenizer, joint) {
+        (Some(path), _) => {
+            let given = Tokenizer::load(Path::new(path))?;
+            Ok([given.clone(), given])
+        }
+        (None, true) => {
+            let both = train(&[source, target])?;
+            Ok([both.clone(), both])
+        }
+        (None, false) => Ok([train(&[source])?, train(&[target])?]),
+    }
+}
+
+impl Task for Translation {
+    const NAME: &'static str = "translate";
+    const ALIASES: &'static [&'static str] = &["translation"];
+    const METRICS: &'static [Metric] = &[
+        Metric::new("loss", "loss of a token", Better::Lower, Unit::Number),
+        Metric::new("top1", "token accuracy", Better::Higher, Unit::Percent),
+        Metric::new("top5", "token among the five best", Better::Higher, Unit::Percent),
+        Metric::new("bleu", "BLEU, greedy", Better::Higher, Unit::Number),
+    ];
+    const ITEMS: &'static str = "tokens";
+    const KEPT: &'static [&'static str] = &["tokenizer.json", "source.json", "target.json"];
+
+    type Section = TranslateSection;
+    type Objective = NextTokenLoss;
+
+    /// A run that goes on keeps its tokens, whatever became of the data.
+    fn open(recipe: &Recipe, kept: &BTreeMap<String, String>) -> Result<Self, Error> {
+        let kept = if kept.is_empty() { None } else { Some(Bundle::kept_tokenizers(kept)?) };
+        Self::of(recipe, kept)
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        let mut files = Bundle::written_tokenizers(&self.tokenizers);
+        files.push(("model.toml", self.config.to_toml()));
+        files
+    }
+
+    fn agreement(&self) -> BTreeMap<&'static str, String> {
+        let tokens: usize = self.train.iter().map(|example| example.source.len() + example.target.len()).sum();
+        let [source, target] = self.config.vocabularies();
+        [
+            ("training pairs", self.train.len().to_string()),
+            ("training tokens", tokens.to_string()),
+            ("vocabularies", format!("{source} and {target}")),
+        ]
+        .into()
+    }
+
+    fn begin(&self, weights: bool, device: &Device) -> Result<(NextTokenLoss, Translator), Error> {
+        let Common { seed, weights: ref address, .. } = self.recipe.common;
+        device.seed(seed);
+        let model = self.config.init(&device.clone().autodiff())?;
+        let model = match address.as_ref().filter(|_| weights) {
+            Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors)?,
+            None => model,
+        };
+        Ok((NextTokenLoss { smoothing: self.recipe.own.smoothing, seed }, model))
+    }
+
+    fn epoch_steps(&self, _: usize) -> Result<usize, Error> {
+        Ok(self.buckets.batches().div_ceil(self.recipe.common.accumulate))
+    }
+
+    /// Each process takes its share of the sentences of every batch, so that a step has those of one process.
+    fn steps(&self, epoch: usize, first: usize, Share { rank, ranks }: Share) -> Steps<'_, TextBatch> {
+        let batches = self.buckets.epoch(epoch);
+        let steps: Vec<Vec<Vec<usize>>> = batches.chunks(self.recipe.common.accumulate).map(<[_]>::to_vec).collect();
+        let step = move |step: Vec<Vec<usize>>| {
+            let shares = step.iter().map(|batch| batch.iter().copied().skip(rank).step_by(ranks).collect());
+            // a batch of fewer sentences than processes leaves some of them without any
+            let shares = shares.filter(|share: &Vec<usize>| !share.is_empty());
+            Ok(shares.map(|share| self.batch(&self.train, &share)).collect())
+        };
+        Box::new(steps.into_iter().skip(first).map(step))
+    }
+
+    fn measure(
+        &self,
+        model: &Translator,
+        split: Split,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Measured>, Error> {
+        let (part, translated) = match split {
+            Split::Validation { epoch } => {
+                let every = self.recipe.own.bleu_every;
+                let due = every > 0 && (epoch.is_multiple_of(every) || epoch == self.recipe.common.epochs);
+                (Some(&self.validation), due)
+            }
+            Split::Test => (self.test.as_ref(), true),
+        };
+        let Some(Measuring { pairs, examples, buckets }) = part.filter(|part| !part.examples.is_empty()) else {
+            return Ok(None);
+        };
+        let mut loss = TokenLoss::default();
+        let batches = buckets.in_order();
+        for (done, indices) in batches.iter().enumerate() {
+            let batch = self.batch(examples, indices);
+            loss.add(model.forward(&batch.source, &batch.target, &mut Pass::silent()), &batch.next);
+            watch(done + 1, batches.len());
+        }
+        let mut values = loss.values();
+        if translated {
+            values.insert("bleu".into(), self.bleu(model, pairs, device)?);
+        }
+        Ok(Some(Measured { values, ..Measured::default() }))
+    }
+
+    fn cost(&self) -> Result<ModelCost, Error> {
+        let model = self.config.init(&crate::device::cpu())?;
+        Ok(ModelCost { parameters: model.num_params() as u64, multiply_adds: None })
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let languages = self.recipe.own.languages();
+        let test = self.test.as_ref().map_or("none".into(), |test| test.pairs.len().to_string());
+        let facts = [
+            ("languages", format!("{} to {}", languages.source, languages.target())),
+            ("training pairs", self.train.len().to_string()),
+            ("left out", format!("{} training pairs that are too long or empty", self.left_out)),
+            ("validation pairs", self.validation.pairs.len().to_string()),
+            ("test pairs", test),
+        ];
+        facts.map(|(name, value)| (name.to_string(), value)).into()
+    }
+}
+
+/// How well a translator predicts the tokens of sentences.
+///
+/// # Errors
+/// When a sentence cannot be cut into tokens.
+pub fn token_loss(bundle: &Bundle, pairs: &[Pair], tokens: usize) -> Result<TokenLoss, Error> {
+    let mut examples = examples(pairs, bundle.tokenizers())?;
+    examples.retain(|example| example.source.len().max(example.target.len() + 1) <= tokens);
+    let (mut loss, target) = (TokenLoss::default(), &bundle.tokenizers()[1]);
+    for indices in buckets(&examples, tokens, 0)?.in_order() {
+        let examples: Vec<&Example> = indices.iter().map(|index| &examples[*index]).collect();
+        let batch = TextBatch::new(&examples, target.begin(), target.end());
+        loss.add(bundle.model().forward(&batch.source, &batch.target, &mut Pass::silent()), &batch.next);
+    }
+    Ok(loss)
+}
+
+#[cfg(test)]
+mod tests;

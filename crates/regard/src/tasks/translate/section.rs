@@ -1,0 +1,155 @@
+//! The keys of a recipe that are translation's own.
+
+use serde::{Deserialize, Serialize};
+
+use super::Recipe;
+use crate::Error;
+use crate::data::text::{FEWEST, Languages, Pieces};
+use crate::models::translator::{self, TranslatorConfig};
+use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
+
+/// How sentences become batches and losses. Every key has a default; a recipe says what differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct TranslateSection {
+    /// Names of the columns of a TSV file, in their order, or endings of aligned files.
+    pub columns: [String; 2],
+    /// The one to translate from.
+    pub source: String,
+    /// Only so many pairs of the training part; 0 is all.
+    pub pairs: usize,
+    /// Only so many of the validation and of the test part; 0 is all.
+    pub test_pairs: usize,
+    /// Pairs with more tokens on a side are left out of training.
+    pub longest: usize,
+    pub pieces: Pieces,
+    /// Most tokens of a vocabulary.
+    pub vocabulary: usize,
+    /// Whether both languages have one vocabulary.
+    pub joint: bool,
+    /// A `tokenizer.json` for both languages instead.
+    pub tokenizer: Option<String>,
+    /// Most tokens of a batch on either side, padding included.
+    pub tokens: usize,
+    /// Probability that is taken from the right token and given to all.
+    pub smoothing: f64,
+    /// Epochs between two translations of the validation part, beside that after the last; 0 is none.
+    pub bleu_every: usize,
+}
+
+impl Default for TranslateSection {
+    fn default() -> Self {
+        Self {
+            columns: ["en".into(), "it".into()],
+            source: "it".into(),
+            pairs: 0,
+            test_pairs: 0,
+            longest: 100,
+            pieces: Pieces::Bpe,
+            vocabulary: 4000,
+            joint: true,
+            tokenizer: None,
+            tokens: 2000,
+            smoothing: 0.1,
+            bleu_every: 0,
+        }
+    }
+}
+
+impl Section for TranslateSection {
+    fn common() -> Common {
+        Common {
+            model: "transformer-small".into(),
+            data: "tatoeba_en_it".into(),
+            epochs: 20,
+            clip: 1.0,
+            optimiser: Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 },
+            schedule: Schedule { shape: Shape::InverseSquareRoot, warmup: 1.0, ..Schedule::default() },
+            ..Common::default()
+        }
+    }
+
+    fn validate(&self, common: &Common) -> Result<(), Error> {
+        check_positive("tokens", self.tokens)?;
+        check_positive("longest", self.longest)?;
+        // a token to begin or to end with is one more
+        if self.longest >= self.tokens {
+            let reason =
+                format!("a sentence of {} tokens and one more is over a batch of {}", self.longest, self.tokens);
+            return Err(Error::config("tokens", reason));
+        }
+        if self.vocabulary < FEWEST {
+            return Err(Error::config("vocabulary", format!("must be at least {FEWEST}, got {}", self.vocabulary)));
+        }
+        check_share("smoothing", self.smoothing)?;
+        self.languages().order()?;
+        translator::preset(&common.model).map(|_| ())
+    }
+}
+
+impl TranslateSection {
+    /// Which way the data is read.
+    pub fn languages(&self) -> Languages {
+        Languages { columns: self.columns.clone(), source: self.source.clone() }
+    }
+}
+
+impl Recipe {
+    /// The model for vocabularies of so many tokens.
+    ///
+    /// # Errors
+    /// When a field of the model is unknown or cannot work.
+    pub fn model(&self, vocabularies: [usize; 2]) -> Result<TranslatorConfig, Error> {
+        let mut config = translator::preset(&self.common.model)?.config;
+        for (field, tokens) in ["source_vocabulary", "target_vocabulary"].into_iter().zip(vocabularies) {
+            config = config.with(field, serde_json::json!(tokens))?;
+        }
+        let one = self.own.joint || self.own.tokenizer.is_some();
+        if !one && matches!(config, TranslatorConfig::Transformer(_)) && !self.common.set.contains_key("tying") {
+            config = config.with("tying", serde_json::json!("target"))?;
+        }
+        for (field, value) in self.common.changes() {
+            config = config.with(field, value)?;
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_can_be_read_back_and_a_key_changed() {
+        let text = "task = 'translation'\nsource = 'en'\nset = { dropout = 0.3 }\n";
+        let recipe = Recipe::from_toml(text).unwrap();
+        assert_eq!((recipe.own.source.as_str(), recipe.own.languages().target()), ("en", "it"));
+        assert_eq!(Recipe::from_toml(&recipe.to_toml("translate")).unwrap(), recipe);
+        assert_eq!(recipe.with("optimiser.rate", "1e-4").unwrap().common.optimiser.rate(), 1e-4);
+        let TranslatorConfig::Transformer(config) = recipe.model([500, 500]).unwrap() else { panic!("another model") };
+        assert_eq!((config.dropout, config.source_vocabulary), (0.3, 500));
+    }
+
+    #[test]
+    fn what_a_recipe_does_not_say_is_the_default_of_its_task() {
+        let recipe = Recipe::from_toml("epochs = 3").unwrap();
+        assert_eq!(recipe.common, Common { epochs: 3, ..TranslateSection::common() });
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let refused = |text: &str| Recipe::from_toml(text).unwrap_err().to_string();
+        assert!(refused("source = 'de'").contains("`source`"));
+        assert!(refused("tokens = 50").contains("`tokens`"));
+        assert!(refused("vocabulary = 7").contains("`vocabulary`"));
+        assert!(refused("model = 'vit-nano'").contains("vit-nano"));
+        assert!(refused("smoothig = 0.1").contains("`smoothing`"));
+    }
+
+    #[test]
+    fn two_vocabularies_are_two_tables() {
+        let mut recipe = Recipe::default();
+        recipe.own.joint = false;
+        recipe.model([500, 600]).unwrap().init(&crate::device::cpu()).unwrap();
+    }
+}

@@ -1,0 +1,245 @@
+use super::*;
+use crate::data::text::Pieces;
+use crate::device::cpu;
+use crate::train::{Alone, Event, Optimiser, Outcome, Ranks, Schedule, Shape, Start, checkpoint, read_history};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Barrier, Mutex};
+
+const SENTENCES: &[(&str, &str)] = &[
+    ("I am eating it.", "Io la sto mangiando."),
+    ("The animal is tired.", "L'animale è stanco."),
+    ("The street is wide.", "La strada è larga."),
+    ("She reads a book.", "Lei legge un libro."),
+    ("We are going home.", "Stiamo andando a casa."),
+    ("It is raining today.", "Oggi piove."),
+    ("I like this apple.", "Mi piace questa mela."),
+    ("The cat is sleeping.", "Il gatto dorme."),
+    ("He wrote a letter.", "Ha scritto una lettera."),
+    ("They live in Rome.", "Vivono a Roma."),
+    ("My brother is tall.", "Mio fratello è alto."),
+    ("Close the window!", "Chiudi la finestra!"),
+];
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let lines: Vec<String> = SENTENCES.iter().map(|(en, it)| format!("{en}\t{it}")).collect();
+        let text = lines.join("\n");
+        for name in ["train.tsv", "dev.tsv", "test.tsv"] {
+            fs::write(data.join(name), &text).unwrap();
+        }
+        Self(place)
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn recipe(&self) -> Recipe {
+        let text = "
+            task = 'translation'
+            model = 'transformer-nano'
+            vocabulary = 400
+            epochs = 3
+            tokens = 60
+            longest = 40
+            set = { dim = 32, inner = 64, heads = 2, encoder_layers = 1, decoder_layers = 1 }
+        ";
+        let mut recipe = Recipe::from_toml(text).unwrap();
+        recipe.common.data = self.run("data").display().to_string();
+        recipe
+    }
+}
+
+fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
+    let mut watch = |event: Event| match event {
+        Event::Step(record) => Some(record.step) != stop,
+        _ => true,
+    };
+    train::train::<Translation>(folder, recipe, Start::default(), &cpu(), &Alone, &mut watch).unwrap()
+}
+
+/// Everything that a run leaves, but for its times.
+fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Vec<f64>) {
+    let files =
+        ["best.safetensors", "last.safetensors", "average.safetensors", "recipe.toml", "model.toml", "tokenizer.json"];
+    let files = files.map(|name| fs::read(folder.join(name)).unwrap()).to_vec();
+    let tensors = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap().tensors;
+    let losses = read_history(folder).unwrap().steps.iter().map(|step| step.loss).collect();
+    (files, tensors, losses)
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
+    let place = Place::new();
+    let small = [("embed", 16), ("hidden", 16), ("align", 16), ("maxout", 8)];
+    let small = small.map(|(key, size)| (key.to_string(), toml::Value::from(size))).into();
+    let mut rich = place.recipe();
+    (rich.common.average, rich.common.ema, rich.common.accumulate) = (2, 0.5, 2);
+    rich.own.bleu_every = 2;
+    let mut recurrent = rich.clone();
+    (recurrent.common.model, recurrent.common.set) = ("rnnsearch-nano".into(), small);
+    for recipe in [rich, recurrent] {
+        let model = &recipe.common.model;
+        let straight = place.run(&format!("straight-{model}"));
+        assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
+        for stops in [vec![1], vec![2, 4]] {
+            let resumed = place.run(&format!("resumed-{model}-{stops:?}"));
+            for &stop in &stops {
+                assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
+            }
+            assert_eq!(train_until(&resumed, &recipe, None), Outcome::Finished);
+            assert!(remains(&resumed) == remains(&straight), "{model} {stops:?}");
+        }
+    }
+}
+
+#[test]
+fn sentences_are_learned_by_heart_and_translated() {
+    let place = Place::new();
+    let mut recipe = place.recipe().with("set.dropout", "0.0").unwrap();
+    recipe.common.epochs = 40;
+    recipe.common.optimiser = Optimiser::Adamw { rate: 5e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
+    recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
+    (recipe.own.tokens, recipe.own.smoothing, recipe.own.bleu_every) = (200, 0.0, 40);
+    assert_eq!(train_until(&place.run("run"), &recipe, None), Outcome::Finished);
+    let history = read_history(&place.run("run")).unwrap();
+    assert!(history.steps.last().unwrap().loss < 0.1 * history.steps[0].loss);
+    assert!(
+        history.epochs.last().unwrap().metric("bleu") > 90.0 && history.test.as_ref().unwrap().metric("bleu") > 90.0,
+        "{:?}",
+        history.epochs.last()
+    );
+    let bundle = Bundle::open(&place.run("run"), &cpu()).unwrap();
+    let texts = ["Io la sto mangiando.", "", "Il gatto dorme."];
+    let told = bundle.translate(&texts, &bundle.search(), &cpu(), &mut |_| {}).unwrap();
+    assert_eq!(
+        told.iter().map(|all| all[0].text.as_str()).collect::<Vec<_>>(),
+        ["I am eating it.", "", "The cat is sleeping."]
+    );
+    let pairs = read(Path::new(&recipe.common.data), TextPart::Test, &recipe.own.languages()).unwrap();
+    assert!(token_loss(&bundle, &pairs, 200).unwrap().loss().exp() < 1.5);
+    let attended = bundle.attend(texts[0], &told[0][0]).unwrap();
+    assert_eq!(attended.source.last().unwrap(), "</s>");
+    let weights = attended.trace.get::<4>("decoder.layers.0.multihead_attn.weights").unwrap();
+    assert_eq!(weights.dims()[2..], [attended.target.len(), attended.source.len()]);
+}
+
+#[test]
+fn a_run_that_was_tampered_with_is_told() {
+    let place = Place::new();
+    let mut recipe = place.recipe();
+    recipe.common.epochs = 1;
+    train_until(&place.run("run"), &recipe, None);
+    let told = |name: &str, bytes: &[u8]| {
+        let path = place.run("run").join(name);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let error = Bundle::open(&place.run("run"), &cpu()).unwrap_err().to_string();
+        fs::write(&path, whole).unwrap();
+        error
+    };
+    let weights = fs::read(place.run("run").join("best.safetensors")).unwrap();
+    assert!(told("best.safetensors", &weights[..weights.len() / 2]).contains("best.safetensors"));
+    let other = Tokenizer::train(Pieces::Words, 300, ["only these words"].into_iter()).unwrap();
+    assert!(told("tokenizer.json", other.to_json().as_bytes()).contains("another tokenizer"));
+    assert!(told("tokenizer.json", b"{").contains("tokenizer.json: no tokenizer"));
+    assert!(told("model.toml", b"model = 'vit'").contains("model.toml"));
+    let bundle = Bundle::open(&place.run("run"), &cpu()).unwrap();
+    let long = "parola ".repeat(100_000);
+    let error = bundle.translate(&[long], &bundle.search(), &cpu(), &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the most is 1024") && error.len() < 300, "{error}");
+}
+
+/// Two processes as two threads: they meet at a barrier and add what they brought.
+struct Threads {
+    rank: usize,
+    barrier: Arc<Barrier>,
+    room: Arc<Mutex<[Vec<u8>; 2]>>,
+}
+
+impl Threads {
+    fn pair() -> [Self; 2] {
+        let (barrier, room) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::default()));
+        [0, 1].map(|rank| Self { rank, barrier: Arc::clone(&barrier), room: Arc::clone(&room) })
+    }
+
+    fn exchange(&self, own: Vec<u8>) -> [Vec<u8>; 2] {
+        self.room.lock().unwrap()[self.rank] = own;
+        self.barrier.wait();
+        let both = self.room.lock().unwrap().clone();
+        self.barrier.wait();
+        both
+    }
+}
+
+impl Ranks for Threads {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn count(&self) -> usize {
+        2
+    }
+    fn sum(&self, values: &mut [f32]) -> Result<(), Error> {
+        let both = self.exchange(values.iter().flat_map(|value| value.to_le_bytes()).collect());
+        let [first, second] = both.map(|bytes| {
+            bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect::<Vec<f32>>()
+        });
+        for ((value, first), second) in values.iter_mut().zip(first).zip(second) {
+            *value = first + second;
+        }
+        Ok(())
+    }
+    fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let [first, _] = self.exchange(bytes);
+        Ok(first)
+    }
+}
+
+#[test]
+fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
+    let place = Place::new();
+    let mut recipe = place.recipe().with("set.dropout", "0.0").unwrap();
+    recipe.common.epochs = 2;
+    train_until(&place.run("one"), &recipe, None);
+    let task = Translation::of(&recipe, None).unwrap();
+    let tokens = |rank| -> Vec<usize> {
+        let steps = task.steps(0, 0, Share { rank, ranks: 2 });
+        steps.map(|step| step.unwrap().iter().map(TextBatch::tokens).sum()).collect()
+    };
+    assert_ne!(tokens(0), tokens(1));
+    std::thread::scope(|scope| {
+        for ranks in Threads::pair() {
+            let (recipe, folder) = (&recipe, place.run("two"));
+            scope.spawn(move || {
+                train::train::<Translation>(&folder, recipe, Start::default(), &cpu(), &ranks, &mut |_| true).unwrap()
+            });
+        }
+    });
+    let [one, two] = ["one", "two"].map(|name| read_history(&place.run(name)).unwrap());
+    assert_eq!(one.steps.len(), two.steps.len());
+    for (one, two) in one.steps.iter().zip(&two.steps) {
+        assert!((one.loss - two.loss).abs() < 1e-4, "step {}: {} {}", one.step, one.loss, two.loss);
+    }
+    let [one, two] = [one, two].map(|history| history.test.unwrap().metric("loss"));
+    assert!((one - two).abs() < 1e-4, "{one} {two}");
+}
+
+#[test]
+fn data_without_a_validation_part_gives_a_tenth_of_the_training_pairs_to_it() {
+    let place = Place::new();
+    fs::remove_file(place.run("data").join("dev.tsv")).unwrap();
+    let lines: Vec<String> = (0..200).map(|number| format!("number {number}\tnumero {number}")).collect();
+    fs::write(place.run("data").join("train.tsv"), lines.join("\n")).unwrap();
+    let Parts { train, validation, test } = parts(&place.recipe()).unwrap();
+    assert!(train.len() + validation.len() == 200 && (10..=35).contains(&validation.len()), "{}", validation.len());
+    assert!(validation.iter().all(|pair| !train.contains(pair)) && test.is_some());
+    let mut other = place.recipe();
+    other.common.seed = 7;
+    assert_eq!(parts(&other).unwrap().validation, validation);
+}

@@ -1,0 +1,168 @@
+//! What the engine and the loop ask of a task: they know no task by name.
+//!
+//! A task is a file or folder of `tasks/`. It says what a sample is and how samples become batches (`steps`), how outputs
+//! become a loss (its [`Objective`]), which numbers measure it and which one decides (`METRICS`), how outputs become answers
+//! for a person (`measure`), and which keys of a recipe are its own ([`Section`]).
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use super::recipe::{Recipe, Section};
+use crate::Error;
+use crate::evaluate::{Metric, TaskInfo, Values};
+use crate::report::Findings;
+
+/// How a batch becomes a loss.
+pub trait Objective: Debug {
+    type Model: Module + Debug;
+    type Batch;
+
+    /// What the loss of a batch is divided by, such as its pictures or tokens; summed over processes.
+    fn count(&self, batch: &Self::Batch) -> usize;
+
+    /// Names of the parts of the loss, when it has several.
+    fn parts(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The losses of a batch, summed and not divided; `draw_id` is one that no other batch of the run has.
+    fn losses(&self, model: &Self::Model, batch: &Self::Batch, draw_id: u64) -> Losses;
+}
+
+/// The loss of a batch.
+#[derive(Clone, Debug)]
+pub struct Losses {
+    /// What the gradient is of.
+    pub sum: Tensor<1>,
+    /// Its parts, in the order of [`Objective::parts`]; their sum need not be `sum`, which may weigh them.
+    pub parts: Vec<Tensor<1>>,
+}
+
+impl From<Tensor<1>> for Losses {
+    /// A loss of one part.
+    fn from(sum: Tensor<1>) -> Self {
+        Self { sum, parts: Vec::new() }
+    }
+}
+
+/// A process and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub rank: usize,
+    pub ranks: usize,
+}
+
+impl Share {
+    /// Everything: one process alone.
+    pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
+}
+
+/// What a model is measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// After an epoch, counted from one, to find the best.
+    Validation { epoch: usize },
+    /// Once, at the end.
+    Test,
+}
+
+/// How good a model is.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// By the names of the task's metrics.
+    pub values: Values,
+    /// What a person may want to see beside them.
+    pub findings: Findings,
+}
+
+/// What a model costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelCost {
+    pub parameters: u64,
+    /// None where it depends on the input: sentences have no nominal length.
+    pub multiply_adds: Option<u64>,
+}
+
+/// The batches of one step at a time: as many as are accumulated.
+pub type Steps<'a, B> = Box<dyn Iterator<Item = Result<Vec<B>, Error>> + 'a>;
+
+pub type ModelOf<T> = <<T as Task>::Objective as Objective>::Model;
+pub type BatchOf<T> = <<T as Task>::Objective as Objective>::Batch;
+
+/// The data of a recipe, opened, and everything that is particular about learning from it.
+pub trait Task: Debug + Sized {
+    /// `task = ".."` in a recipe.
+    const NAME: &'static str;
+    /// Other spellings that recipes may have.
+    const ALIASES: &'static [&'static str] = &[];
+    /// What is measured after every epoch; the first decides which epoch is the best.
+    const METRICS: &'static [Metric];
+    /// What the training speed counts.
+    const ITEMS: &'static str;
+    /// Files of a run folder without which it cannot go on as it was.
+    const KEPT: &'static [&'static str] = &[];
+
+    type Section: Section;
+    type Objective: Objective;
+
+    /// Opens the data; `kept` holds those files of [`KEPT`](Self::KEPT) that the run has already.
+    ///
+    /// # Errors
+    /// When there is no such data, or the model cannot be so.
+    fn open(recipe: &Recipe<Self::Section>, kept: &BTreeMap<String, String>) -> Result<Self, Error>;
+
+    /// Files of the run folder, by name: what is needed to use the weights.
+    fn files(&self) -> Vec<(&'static str, String)>;
+
+    /// What has to be the same in every process, by name, or they would take different steps.
+    fn agreement(&self) -> BTreeMap<&'static str, String>;
+
+    /// The model as the run begins: fresh, or with the recipe's weights if it has any and they are wanted.
+    ///
+    /// # Errors
+    /// When the weights cannot be had or do not fit.
+    fn begin(&self, weights: bool, device: &Device) -> Result<(Self::Objective, ModelOf<Self>), Error>;
+
+    /// Steps of an epoch.
+    ///
+    /// # Errors
+    /// When the data does not make a step, or the processes cannot share one.
+    fn epoch_steps(&self, ranks: usize) -> Result<usize, Error>;
+
+    /// A process's share of the steps of an epoch, from one of them on.
+    fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, BatchOf<Self>>;
+
+    /// Measures a model; none when the data has no such part. `watch` is told how many of how many are done.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    fn measure(
+        &self,
+        model: &ModelOf<Self>,
+        split: Split,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Measured>, Error>;
+
+    /// What a report says of the model and the data: names and values.
+    fn facts(&self) -> Vec<(String, String)>;
+
+    /// What the model costs, for its nominal input.
+    ///
+    /// # Errors
+    /// When the model cannot be so.
+    fn cost(&self) -> Result<ModelCost, Error>;
+
+    /// What is reported.
+    #[must_use]
+    fn info() -> TaskInfo {
+        TaskInfo {
+            task: Self::NAME.into(),
+            primary: Self::METRICS[0].name.clone(),
+            items: Self::ITEMS.into(),
+            metrics: Self::METRICS.into(),
+        }
+    }
+}
