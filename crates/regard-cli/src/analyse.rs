@@ -73,7 +73,8 @@ struct WithoutPictures {
 /// What is needed in any case.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Presets as they start, `MODEL=WEIGHTS`, or folders of training runs
+    /// Models: run folders, PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, embedded ones such as `fashion-vit`,
+    /// or presets as they start
     #[arg(long, value_name = "MODEL,..", required = true, value_delimiter = ',')]
     models: Vec<String>,
 

@@ -18,6 +18,10 @@ pub struct Args {
     #[arg(long, global = true, display_order = 100, value_name = "NAME", default_value = "cpu")]
     device: String,
 
+    /// Say everything there is to say about an error
+    #[arg(short, long, global = true, display_order = 101)]
+    verbose: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -64,6 +68,11 @@ impl Args {
     pub fn take_long(&self) -> bool {
         use Command::{Analyse, Compare, Eval, Quickstart, Serve, Train};
         matches!(self.command, Analyse(_) | Compare(_) | Eval(_) | Quickstart(_) | Serve(_) | Train(_))
+    }
+
+    /// Whether errors are told in full.
+    pub const fn verbose(&self) -> bool {
+        self.verbose
     }
 
     pub fn into_plan(self) -> Result<Plan, Failure> {

@@ -30,7 +30,7 @@ pub struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// Names of the model's classes, one a line; a run has its own, and 1000 classes are ImageNet's
+    /// Names of the model's classes, one a line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -59,13 +59,13 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     if let Some(path) = &args.confusion {
         check_figure(path)?;
     }
-    if let [folder] = args.candidates.runs()
+    if let Some(folder) = args.candidates.only_run()
         && regard::tasks::info(folder).is_ok_and(|info| info.task == Translation::NAME)
     {
         return translation::run(folder, args.source.data(), args.source.text_part()?, args.json, device, out);
     }
     let candidates = args.candidates.resolve()?;
-    let pictures = args.source.open(candidates.iter().any(|candidate| candidate.trained))?;
+    let pictures = args.source.open(candidates.iter().any(Candidate::is_trained_here))?;
     let unreadable = if args.robustness {
         turn(args, &candidates, &pictures, device, out)?
     } else {
@@ -94,7 +94,7 @@ fn measure(
     device: &Device,
     out: &mut impl Write,
 ) -> Result<usize, Failure> {
-    let classes = Classes::of(pictures, candidate.classes(), args.labels.as_ref().or(candidate.labels.as_ref()))?;
+    let classes = Classes::of(pictures, candidate, args.labels.as_ref())?;
     let (model, start) = (candidate.load(device)?, Instant::now());
     let mut evaluation = Evaluation::default();
     let unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
@@ -129,7 +129,7 @@ fn turn(
     // whatever does not fit is said before the first model has run for an hour
     let classes: Vec<Classes> = candidates
         .iter()
-        .map(|candidate| Classes::of(pictures, candidate.classes(), args.labels.as_ref().or(candidate.labels.as_ref())))
+        .map(|candidate| Classes::of(pictures, candidate, args.labels.as_ref()))
         .collect::<Result<_, _>>()?;
     for (candidate, classes) in candidates.iter().zip(classes) {
         let model = candidate.load(device)?;

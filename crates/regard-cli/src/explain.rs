@@ -9,7 +9,6 @@ use regard::analyse::{
 use regard::data::Picture;
 use regard::report::Table;
 use regard::report::figure::{Line, Lines, Scale, Stroke};
-use regard::weights::Upstream;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
@@ -18,7 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::findings::{Findings, Part};
-use crate::model::parse_upstream;
+use crate::model::ModelArgs;
 use crate::subject::Subject;
 use panels::Panels;
 
@@ -29,25 +28,8 @@ pub struct Args {
     #[arg(value_name = "PICTURE")]
     picture: PathBuf,
 
-    /// A preset (`regard models` lists them) or a TOML file with `model = ".."` and its fields
-    #[arg(long, value_name = "NAME|FILE", required_unless_present = "run")]
-    model: Option<String>,
-
-    /// Change a field of the model, such as `depth=4`
-    #[arg(long = "set", value_name = "FIELD=VALUE")]
-    set: Vec<String>,
-
-    /// A checkpoint: safetensors, .pth, .npz; `hf:owner/name` or an address
-    #[arg(long, value_name = "FILE", required_unless_present = "run")]
-    weights: Option<String>,
-
-    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard
-    #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
-    from: Option<Upstream>,
-
-    /// The folder of a training run, with its model and its best weights
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "weights", "from", "set"])]
-    run: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
 
     /// The page to write; its figures (SVG, PNG) and data go into a folder of the same name
     #[arg(short, long, value_name = "PAGE.html")]
@@ -69,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = crate::model::at_least_one)]
     top: usize,
 
-    /// Names of the classes, one a line; a run has its own, and 1000 classes are ImageNet's
+    /// Names of the classes, one a line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -91,11 +73,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         check_page(page)?;
     }
     let picture = Picture::open(&args.picture)?;
-    let subject = match (&args.run, &args.model) {
-        (Some(folder), _) => Subject::of_run(folder, device)?,
-        (None, Some(model)) => Subject::of_model(model, &args.set, args.weights.as_deref(), args.from, device)?,
-        (None, None) => return Err(Failure::input("no model", "`--model NAME --weights FILE`, or `--run DIR`")),
-    };
+    let subject = Subject::load(&args.model.source(None)?, device)?;
     let names = subject.class_names(args.labels.as_ref())?;
     let chosen = args.class.as_ref().map(|name| class_of(name, &names)).transpose()?;
     let found = Found::of(args, &subject, &picture, chosen, device)?;

@@ -7,8 +7,8 @@ use std::panic::{self, UnwindSafe};
 /// Why a command ended without its result.
 #[derive(Debug)]
 pub enum Failure {
-    /// Something the user gave cannot work: status 2.
-    Input { message: String, hint: String },
+    /// Something the user gave cannot work: status 2. `details` are for whoever asks with `--verbose`.
+    Input { message: String, hint: String, details: Vec<String> },
     /// Something of ours or of the machine failed: status 1.
     Ours { message: String, hint: String },
     /// A check ran to its end and found what should not be: status 1.
@@ -21,7 +21,7 @@ pub enum Failure {
 
 impl Failure {
     pub fn input(message: impl Display, hint: impl Display) -> Self {
-        Self::Input { message: message.to_string(), hint: hint.to_string() }
+        Self::Input { message: message.to_string(), hint: hint.to_string(), details: Vec::new() }
     }
 
     pub fn ours(message: impl Display, hint: impl Display) -> Self {
@@ -83,16 +83,25 @@ impl Failure {
     }
 
     /// Says it on stderr in one write, so that what other processes say there cannot stand in its middle.
-    pub fn tell(&self) {
+    pub fn tell(&self, verbose: bool) {
+        let mut text = format!("{self}\n");
+        if let Self::Input { details, .. } = self
+            && !details.is_empty()
+        {
+            text += &match verbose {
+                true => details.iter().map(|detail| format!("  {detail}\n")).collect::<String>(),
+                false => "note: `--verbose` lists every tensor\n".to_string(),
+            };
+        }
         // nothing is left to do when stderr is gone too
-        let _ = io::stderr().write_all(format!("{self}\n").as_bytes());
+        let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input { message, hint } | Self::Ours { message, hint } | Self::Found { message, hint } => {
+            Self::Input { message, hint, .. } | Self::Ours { message, hint } | Self::Found { message, hint } => {
                 write!(f, "error: {message}\nhint: {hint}")
             }
             Self::Stopped { message, hint, .. } => write!(f, "{message}\nhint: {hint}"),
@@ -110,12 +119,25 @@ impl From<regard::Error> for Failure {
             regard::Error::Field { .. } => {
                 Self::input(error, "`regard models` lists the models, `regard models config NAME` the fields of one")
             }
-            regard::Error::File { .. } => Self::input(error, "is the path right, and the file whole?"),
+            regard::Error::File { reason, .. } => {
+                let hint = file_hint(reason);
+                Self::input(error, hint)
+            }
             regard::Error::Fetch { .. } => Self::input(error, "without a network, give the path of a file"),
-            regard::Error::Weights { .. } => Self::input(
-                error,
-                "is it the same model? `--new-head CLASSES` replaces the head, `--set image=[H,W]` changes the size",
-            ),
+            regard::Error::Weights { problems, looks_like, classes } => {
+                let hint = match (classes, looks_like) {
+                    _ if problems.iter().any(|problem| problem.contains("NaN")) => {
+                        "such weights cannot answer anything: was the training stopped when it diverged?".into()
+                    }
+                    (Some(classes), _) => format!("the weights are for {classes} classes: `--set classes={classes}`"),
+                    (None, Some(presets)) => format!("name the model of these weights: {presets}, then `=WEIGHTS`"),
+                    (None, None) => {
+                        "`regard models` lists the presets; a run folder or a TOML file says what a model of your own is".into()
+                    }
+                };
+                let details = if problems.len() > 3 { problems.clone() } else { Vec::new() };
+                Self::Input { message: error.to_string(), hint, details }
+            }
             regard::Error::Device { .. } => Self::input(error, "`--device cpu` works in every build"),
             regard::Error::Diverged { .. } | regard::Error::Rank { .. } => {
                 Self::ours(error, "the last checkpoint is whole")
@@ -128,6 +150,23 @@ impl From<regard::Error> for Failure {
     }
 }
 
+/// What may help with a file, by what the system or the reader says.
+fn file_hint(reason: &str) -> &'static str {
+    let os = |number: u32| reason.contains(&format!("(os error {number})"));
+    match () {
+        () if os(2) => "is the path right?",
+        () if os(13) || os(1) => "may this user read and write it?",
+        () if os(20) || os(21) => "a file is needed where this is a folder, or the other way round",
+        () if os(28) || os(122) => "the disk is full: make room, or write somewhere else",
+        () if os(30) => "this file system cannot be written: write somewhere else",
+        () if reason.contains("whole") || reason.contains("end of file") || reason.contains("bytes are there") => {
+            "is the file whole? a download that broke off looks like this"
+        }
+        () if reason.to_lowercase().contains("checksum") => "the file was damaged: fetch or write it again",
+        () => "the line above says what is wrong with this file",
+    }
+}
+
 /// Errors of writing to stdout.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
@@ -135,5 +174,31 @@ impl From<io::Error> for Failure {
             io::ErrorKind::BrokenPipe => Self::Pipe,
             _ => Self::ours(format!("cannot write the output: {error}"), "is the disk full?"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_about_a_file_fits_what_happened() {
+        let hint = |reason: &str| {
+            let error = regard::Error::File { path: "a.bin".into(), reason: reason.into() };
+            Failure::from(error).to_string()
+        };
+        assert!(hint("No space left on device (os error 28)").contains("the disk is full"));
+        assert!(hint("No such file or directory (os error 2)").ends_with("is the path right?"));
+        assert!(hint("Permission denied (os error 13)").contains("may this user"));
+        assert!(hint("not a whole safetensors file: ..").contains("whole?"));
+        assert!(!hint("the file is empty").contains("is the path right"));
+    }
+
+    #[test]
+    fn weights_for_other_classes_get_the_field_to_set_and_never_a_new_head() {
+        let problems = vec!["`head.weight` is [5, 48], the model needs [10, 48]".to_string()];
+        let error = regard::Error::Weights { problems, looks_like: None, classes: Some(5) };
+        let text = Failure::from(error).to_string();
+        assert!(text.contains("--set classes=5") && !text.contains("new-head"), "{text}");
     }
 }

@@ -39,13 +39,14 @@ fn main() -> ExitCode {
     if args.take_long() {
         regard::device::large_pages();
     }
+    let verbose = args.verbose();
     let run = || args.into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
     // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time
     match rayon::scope(|_| Failure::of_panics(run)) {
         // a closed pipe: whoever read our output has seen enough
         Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell();
+            failure.tell(verbose);
             ExitCode::from(failure.status())
         }
     }

@@ -1,97 +1,201 @@
-//! What commands that run a model have in common: which model, which weights, which pictures.
+//! What commands that run a model have in common: which model, and pictures as it takes them.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard::Prepared;
-use regard::data::{Picture, Preprocess, prepare, to_channels};
-use regard::models::{self, Model, ModelConfig};
-use regard::weights::{self, LoadOptions, Upstream};
+use regard::data::{Picture, Preprocess, labels, prepare, to_channels};
+use regard::models::{Model, ModelConfig};
+use regard::weights::{self, LoadOptions, LoadedModel, ModelSource, Upstream, resolve};
 use std::io::{Write as _, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// Which model.
-#[derive(Debug, clap::Args)]
+/// Which model. Every command takes the same names; [`regard::weights::resolve`] says what they mean.
+#[derive(Debug, Default, clap::Args)]
 pub struct ModelArgs {
-    /// A preset (`regard models` lists them) or a TOML file with `model = ".."` and its fields
-    #[arg(long, value_name = "NAME|FILE")]
-    pub model: String,
+    /// The model: a run folder, PRESET, PRESET=WEIGHTS, FILE.toml, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a folder of
+    /// Hugging Face or timm, or an embedded model such as `fashion-vit`
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
 
+    #[command(flatten)]
+    pub changes: ChangeArgs,
+
+    /// The old spelling of `--model MODEL=WEIGHTS`
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub weights: Option<String>,
+
+    /// The old spelling of `--model DIR`
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["model", "weights"])]
+    pub run: Option<PathBuf>,
+}
+
+/// What differs from the model as it was named.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ChangeArgs {
     /// Change a field of the model, such as `depth=4`
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     pub set: Vec<String>,
-}
-
-/// Which weights.
-#[derive(Debug, clap::Args)]
-pub struct WeightsArgs {
-    /// A checkpoint: safetensors, .pth, .npz; `hf:owner/name` or an address
-    #[arg(long, value_name = "FILE")]
-    pub weights: String,
 
     /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard
     #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
     pub from: Option<Upstream>,
 
-    /// Give the model a fresh head for this many classes
-    #[arg(long, value_name = "CLASSES")]
+    /// No longer: a new head knows nothing, so that its answers are random
+    #[arg(long, value_name = "CLASSES", hide = true)]
     pub new_head: Option<usize>,
 }
 
 impl ModelArgs {
-    /// The configuration and what the model expects of a picture.
-    pub fn config(&self) -> Result<(ModelConfig, Preprocess), Failure> {
-        named(&self.model, &self.set)
-    }
-}
-
-/// The configuration that a name and changes of fields mean, and what the model expects of a picture.
-pub fn named(model: &str, changes: &[String]) -> Result<(ModelConfig, Preprocess), Failure> {
-    let path = Path::new(model);
-    let (mut config, preprocess) = if path.extension().is_some_and(|ending| ending == "toml") {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::input(format!("cannot read `{model}`: {error}"), "is the path right?"))?;
-        let config = ModelConfig::from_toml(&text).map_err(|error| {
-            Failure::input(format!("`{model}`, {error}"), "`regard models config NAME` prints a file to start from")
-        })?;
-        // pictures are prepared as the first preset of the family wants them
-        let family = models::presets().into_iter().find(|preset| preset.config.family() == config.family());
-        (config, family.map_or(Preprocess::WHOLE, |preset| preset.preprocess))
-    } else {
-        let preset = models::preset(model)?;
-        (preset.config, preset.preprocess)
-    };
-    for change in changes {
-        let Some((field, value)) = change.split_once('=') else {
-            return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
-        };
-        // numbers, booleans and lists as JSON has them; anything else is a word
-        let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
-        config = config.with(field, value)?;
-    }
-    Ok((config, preprocess))
-}
-
-impl WeightsArgs {
-    /// The model with its weights; a new head changes the configuration.
-    pub fn load(&self, config: &mut ModelConfig, device: &Device) -> Result<Model, Failure> {
-        self.load_with(config, device, LoadOptions::default())
-    }
-
-    /// The same, with large tensors left in their file until they are read.
-    pub fn load_lazily(&self, config: &mut ModelConfig, device: &Device) -> Result<Model, Failure> {
-        self.load_with(config, device, LoadOptions { lazily: true, ..LoadOptions::default() })
-    }
-
-    fn load_with(&self, config: &mut ModelConfig, device: &Device, options: LoadOptions) -> Result<Model, Failure> {
-        if let Some(classes) = self.new_head {
-            writeln!(stderr(), "note: the head for {classes} classes is new and knows nothing yet")?;
-            *config = config.with("classes", serde_json::json!(classes))?;
+    /// The one model that was named; `positional` is the argument of commands that take it without `--model`.
+    pub fn source(&self, positional: Option<&str>) -> Result<ModelSource, Failure> {
+        match self.name(positional)? {
+            Some(name) => self.changes.source(&name),
+            None => Err(no_model()),
         }
-        let path = weights::fetch(&self.weights, &mut download_bar())?;
-        let options = LoadOptions { from: self.from, new_head: self.new_head, grid: config.grid(), ..options };
-        Ok(weights::load(config.init(device)?, &path, &options)?.model)
     }
+
+    /// The name of the model, if there is one; old spellings get a note.
+    pub fn name(&self, positional: Option<&str>) -> Result<Option<String>, Failure> {
+        let model = match (positional, &self.model) {
+            (Some(one), Some(other)) => {
+                return Err(Failure::input(format!("two models: `{one}` and `{other}`"), "name one of them"));
+            }
+            (one, other) => one.or(other.as_deref()),
+        };
+        match (model, &self.weights, &self.run) {
+            (_, _, Some(folder)) => old_run(folder).map(Some),
+            (Some(model), Some(weights), None) => old_pair(model, weights).map(Some),
+            (None, Some(weights), None) => Err(Failure::input(
+                format!("weights `{weights}` without a model"),
+                format!("write `--model PRESET={weights}`; `regard models` lists the presets"),
+            )),
+            (model, None, None) => Ok(model.map(String::from)),
+        }
+    }
+}
+
+/// A command that needs a model was given none.
+pub fn no_model() -> Failure {
+    Failure::input(
+        "no model",
+        "`--model` takes a run folder, PRESET=WEIGHTS, hf:owner/name or an embedded model such as `fashion-vit`",
+    )
+}
+
+/// `--model MODEL --weights WEIGHTS`, as it is spelled now.
+pub fn old_pair(model: &str, weights: &str) -> Result<String, Failure> {
+    let new = format!("{model}={weights}");
+    writeln!(
+        stderr(),
+        "note: `--model {model} --weights {weights}` is now `--model {new}`; the old spelling goes with the next release"
+    )?;
+    Ok(new)
+}
+
+/// `--run DIR`, as it is spelled now.
+pub fn old_run(folder: &Path) -> Result<String, Failure> {
+    let new = folder.display().to_string();
+    writeln!(stderr(), "note: `--run {new}` is now `--model {new}`; the old spelling goes with the next release")?;
+    // a run is meant, whatever else has this name
+    if !folder.join("model.toml").is_file() {
+        let message = format!("`{new}` has no model.toml");
+        return Err(Failure::input(message, "a run is a folder that `regard train` wrote"));
+    }
+    Ok(new)
+}
+
+impl ChangeArgs {
+    /// The model of a name, with these changes. Says so when its weights are fresh.
+    pub fn source(&self, name: &str) -> Result<ModelSource, Failure> {
+        if let Some(classes) = self.new_head {
+            return Err(Failure::input(
+                format!("`--new-head {classes}`: a new head knows nothing, and would answer at random"),
+                format!(
+                    "weights for {classes} classes need `--set classes={classes}`; `regard train --init` trains a new head"
+                ),
+            ));
+        }
+        let mut source = resolve(name, &mut download_bar())?;
+        for change in &self.set {
+            source = changed(source, change)?;
+        }
+        Ok(match self.from {
+            Some(upstream) => source.from_upstream(upstream),
+            None => source,
+        })
+    }
+}
+
+/// A model with one field changed by `FIELD=VALUE`.
+fn changed(source: ModelSource, change: &str) -> Result<ModelSource, Failure> {
+    let Some((field, value)) = change.split_once('=') else {
+        return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
+    };
+    // numbers, booleans and lists as JSON has them; anything else is a word
+    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
+    Ok(source.with(field, value)?)
+}
+
+/// The configuration that a name and changes of fields mean.
+pub fn configuration(name: &str, changes: &[String]) -> Result<ModelConfig, Failure> {
+    let changes = ChangeArgs { set: changes.to_vec(), ..ChangeArgs::default() };
+    Ok(changes.source(name)?.config)
+}
+
+/// Says that answers mean nothing, if nobody trained the model.
+pub fn note_fresh(source: &ModelSource) -> Result<(), Failure> {
+    if source.is_fresh() {
+        writeln!(
+            stderr(),
+            "note: `{0}` has fresh weights, which know nothing; `{0}=WEIGHTS` gives it others",
+            source.name
+        )?;
+    }
+    Ok(())
+}
+
+/// A loaded model for whoever measures or answers: packed, in eight bits if asked for.
+pub struct Classifier {
+    pub name: String,
+    pub model: Prepared,
+    pub config: ModelConfig,
+    pub preprocess: Preprocess,
+    pub labels: Option<Vec<String>>,
+}
+
+impl Classifier {
+    pub fn load(source: &ModelSource, int8: bool, device: &Device) -> Result<Self, Failure> {
+        let LoadedModel { name, model, config, preprocess, labels, .. } = source.load(device)?;
+        Ok(Self { name, model: packed(model, int8)?, config, preprocess, labels })
+    }
+}
+
+/// A model that only answers, in eight bits if asked for.
+pub fn packed(model: Model, int8: bool) -> Result<Prepared, Failure> {
+    Ok(if int8 { Prepared::int8(model)? } else { Prepared::new(model) })
+}
+
+/// A model some of whose tensors are still in their file.
+pub fn load_lazily(source: &ModelSource, device: &Device) -> Result<LoadedModel, Failure> {
+    Ok(source.load_with(device, &LoadOptions { lazily: true, ..LoadOptions::default() })?)
+}
+
+/// The names of classes: those of a file, of the model, ImageNet's, or numbers.
+pub fn class_names(file: Option<&PathBuf>, own: Option<&Vec<String>>, classes: usize) -> Result<Vec<String>, Failure> {
+    let names = match (file, own) {
+        (Some(path), _) => labels::read(path)?,
+        (None, Some(names)) => names.clone(),
+        (None, None) if classes == 1000 => labels::imagenet(),
+        (None, None) => (0..classes).map(|class| class.to_string()).collect(),
+    };
+    if names.len() != classes {
+        return Err(Failure::input(
+            format!("{} labels for a model of {classes} classes", names.len()),
+            "`--labels` takes a file with one name a line",
+        ));
+    }
+    Ok(names)
 }
 
 /// A count for which zero makes no sense.
@@ -106,13 +210,15 @@ pub fn parse_upstream(name: &str) -> Result<Upstream, String> {
 }
 
 /// A bar for downloads, on a terminal.
-fn download_bar() -> impl FnMut(weights::Progress) {
-    let bar = indicatif::ProgressBar::no_length();
-    bar.set_style(
-        indicatif::ProgressStyle::with_template("{bytes} of {total_bytes} {wide_bar} {bytes_per_sec} {eta}")
-            .expect("the template is fixed"),
-    );
+pub fn download_bar() -> impl FnMut(weights::Progress) {
+    let mut bar = None;
     move |weights::Progress { done, total }| {
+        let bar = bar.get_or_insert_with(|| {
+            let bar = indicatif::ProgressBar::no_length();
+            let template = "{bytes} of {total_bytes} {wide_bar} {bytes_per_sec} {eta}";
+            bar.set_style(indicatif::ProgressStyle::with_template(template).expect("the template is fixed"));
+            bar
+        });
         if let Some(total) = total {
             bar.set_length(total);
         }
@@ -121,18 +227,8 @@ fn download_bar() -> impl FnMut(weights::Progress) {
 }
 
 /// A picture ready for a model, `[C, H, W]`.
-pub fn read_picture(path: &Path, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
-    ready(&Picture::open(path)?, preprocess, config)
-}
-
-/// An open picture ready for a model, `[C, H, W]`.
 pub fn ready(picture: &Picture, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
     to_channels(prepare(picture, preprocess, config.image()), config.channels())
-}
-
-/// A model that only answers, in eight bits if asked for.
-pub fn prepared(model: Model, int8: bool) -> Result<Prepared, Failure> {
-    Ok(if int8 { Prepared::int8(model)? } else { Prepared::new(model) })
 }
 
 /// Pictures as one batch.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::model::named;
+use crate::model::configuration;
 
 /// List the models, or show one of them part by part
 #[derive(Debug, clap::Args)]
@@ -25,13 +25,13 @@ pub struct Args {
 enum Command {
     /// Parameters and costs of a model, part by part
     Show {
-        /// A preset or a TOML file
+        /// A preset, a TOML file, a run folder, or any other name of a model
         #[arg(value_name = "MODEL")]
         name: String,
     },
     /// Print the configuration of a model as TOML, to change and use as `--model FILE.toml`
     Config {
-        /// A preset or a TOML file
+        /// A preset, a TOML file, a run folder, or any other name of a model
         #[arg(value_name = "MODEL")]
         name: String,
     },
@@ -40,7 +40,7 @@ enum Command {
 /// Parameters and multiply-adds of a model for one picture
 #[derive(Debug, clap::Args)]
 pub struct CostArgs {
-    /// A preset (`regard models` lists them) or a TOML file
+    /// A preset (`regard models` lists them), a TOML file, a run folder, or any other name of a model
     #[arg(value_name = "MODEL")]
     model: String,
 
@@ -85,7 +85,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         Some(Command::Show { name }) => show(name, args.json, out),
         Some(Command::Config { name }) => match translator::preset(name) {
             Ok(preset) => Ok(write!(out, "{}", preset.config.to_toml())?),
-            Err(_) => Ok(write!(out, "{}", named(name, &[])?.0.to_toml())?),
+            Err(_) => Ok(write!(out, "{}", configuration(name, &[])?.to_toml())?),
         },
     }
 }
@@ -138,7 +138,7 @@ fn text_entry(preset: &TranslatorPreset) -> Result<Entry, regard::Error> {
 
 /// Parts are told to the second dot: `blocks.3`, `layer2.0`.
 fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let (config, _) = named(name, &[])?;
+    let config = configuration(name, &[])?;
     let ledger = config.ledger(config.image())?;
     if json {
         return print_json(&ledger, out);
@@ -189,7 +189,7 @@ fn activations(ledger: &Ledger) -> u64 {
 }
 
 pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let (config, _) = named(&args.model, &args.set)?;
+    let config = configuration(&args.model, &args.set)?;
     let image = match &args.image {
         Some(size) => parse_size(size)?,
         None => config.image(),

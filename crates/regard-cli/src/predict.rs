@@ -1,36 +1,39 @@
 //! `regard predict`: what is on these pictures?
 
+mod pictures;
+
 use burn::tensor::{Device, Tensor};
-use regard::data::labels;
+use regard::data::Preprocess;
 use regard::evaluate::{Answer, answers};
 use regard::models::ModelConfig;
+use regard::weights::ModelSource;
 use regard::{Once, Prepared};
 use serde::Serialize;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
-use crate::model::{ModelArgs, WeightsArgs, at_least_one, batch, prepared, read_picture};
+use crate::model::{Classifier, ModelArgs, at_least_one, batch, class_names, load_lazily, note_fresh, ready};
 use crate::models::print_json;
+use pictures::{PictureArgs, Source};
+
+/// The model that answers when none is named.
+const USUAL: &str = "fashion-vit";
 
 /// Classify pictures
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pictures: PictureArgs,
 
     #[command(flatten)]
-    weights: WeightsArgs,
-
-    /// JPEG, PNG, WebP, GIF or BMP
-    #[arg(required = true, value_name = "PICTURE")]
-    pictures: Vec<PathBuf>,
+    model: ModelArgs,
 
     /// How many answers to give
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = at_least_one)]
     top: usize,
 
-    /// Names of the classes, one a line; ImageNet's for 1000 classes
+    /// Names of the classes, one a line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -39,8 +42,12 @@ pub struct Args {
     int8: bool,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     json: bool,
+
+    /// Print CSV: a line for each answer
+    #[arg(long)]
+    csv: bool,
 }
 
 #[derive(Serialize)]
@@ -58,91 +65,146 @@ struct Prediction {
     answers: Vec<Named>,
 }
 
-/// The names of classes, from a file or ImageNet's.
-pub fn label_names(file: Option<&PathBuf>, classes: usize) -> Result<Vec<String>, Failure> {
-    let names = match file {
-        Some(path) => labels::read(path)?,
-        None if classes == 1000 => labels::imagenet(),
-        None => (0..classes).map(|class| class.to_string()).collect(),
-    };
-    if names.len() != classes {
-        return Err(Failure::input(
-            format!("{} labels for a model of {classes} classes", names.len()),
-            "`--labels` takes a file with one name a line",
-        ));
-    }
-    Ok(names)
+/// A model for as many pictures as there are.
+enum Model {
+    /// For one picture; none after it.
+    Streamed(Option<Box<Once>>),
+    Packed(Box<Prepared>),
 }
 
-/// A model for as many pictures as there are.
-enum Ready {
-    /// None after its picture.
-    Once(Option<Box<Once>>),
-    Often(Box<Prepared>),
+struct Ready {
+    model: Model,
+    config: ModelConfig,
+    labels: Option<Vec<String>>,
 }
 
 impl Ready {
-    fn of(args: &Args, config: &mut ModelConfig, device: &Device) -> Result<Self, Failure> {
-        Ok(if args.pictures.len() == 1 && !args.int8 && Once::pays(config, device) {
-            Self::Once(Some(Box::new(Once::new(args.weights.load_lazily(config, device)?)?)))
-        } else {
-            Self::Often(Box::new(prepared(args.weights.load(config, device)?, args.int8)?))
-        })
+    fn load(source: &ModelSource, pictures: usize, int8: bool, device: &Device) -> Result<Self, Failure> {
+        if pictures == 1 && !int8 && Once::pays(&source.config, device) {
+            let loaded = load_lazily(source, device)?;
+            let model = Model::Streamed(Some(Box::new(Once::new(loaded.model)?)));
+            return Ok(Self { model, config: loaded.config, labels: loaded.labels });
+        }
+        let Classifier { model, config, labels, .. } = Classifier::load(source, int8, device)?;
+        Ok(Self { model: Model::Packed(Box::new(model)), config, labels })
     }
 
     fn forward(&mut self, picture: Tensor<4>) -> Result<Tensor<2>, Failure> {
-        Ok(match self {
-            Self::Once(once) => once.take().expect("there is one picture").forward(picture)?,
-            Self::Often(model) => model.forward(picture),
+        Ok(match &mut self.model {
+            Model::Streamed(model) => model.take().expect("there is one picture").forward(picture)?,
+            Model::Packed(model) => model.forward(picture),
         })
     }
 }
 
+fn source(args: &Args) -> Result<ModelSource, Failure> {
+    let name = match args.model.name(None)? {
+        Some(name) => name,
+        None => {
+            let note = "which knows ten kinds of clothes; `--model` names another";
+            writeln!(stderr(), "note: no model was named: the embedded `{USUAL}` answers, {note}")?;
+            USUAL.into()
+        }
+    };
+    let source = args.model.changes.source(&name)?;
+    note_fresh(&source)?;
+    Ok(source)
+}
+
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    let (mut config, preprocess) = args.model.config()?;
-    let pictures = config.clone();
-    let read = |path: &PathBuf| read_picture(path, &preprocess, &pictures);
+    let source = source(args)?;
+    let pictures = args.pictures.sources()?;
+    let read = |picture: &Source| pixels(picture, &source.preprocess, &source.config);
     // the first picture is decoded while the weights are read
-    let (model, first) = rayon::join(|| Ready::of(args, &mut config, device), || args.pictures.first().map(read));
+    let load = || Ready::load(&source, pictures.len(), args.int8, device);
+    let (model, first) = rayon::join(load, || pictures.first().map(read));
     let mut model = model?;
-    let names = label_names(args.labels.as_ref(), config.classes())?;
+    let names = class_names(args.labels.as_ref(), model.labels.as_ref(), model.config.classes())?;
     let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();
-    for (path, pixels) in args.pictures.iter().zip(first.into_iter().chain(args.pictures.iter().skip(1).map(read))) {
-        let picture = path.display().to_string();
-        predictions.push(match pixels {
+    let mut bad = 0;
+    if args.csv {
+        writeln!(out, "picture,rank,class,label,probability")?;
+    }
+    for (picture, pixels) in pictures.iter().zip(first.into_iter().chain(pictures.iter().skip(1).map(read))) {
+        let name = picture.name();
+        let answered = match pixels {
             Ok(pixels) => {
-                let logits = model.forward(batch(&[pixels], &config, device))?;
-                let answers = answers(logits, args.top).remove(0).into_iter().map(named).collect();
-                Prediction { picture, error: None, answers }
+                let logits = model.forward(batch(&[pixels], &model.config, device))?;
+                let found = answers(logits, args.top).remove(0);
+                let finite = found.iter().all(|answer| answer.probability.is_finite());
+                if finite { Ok(found) } else { Err(format!("{name}: the model's answer is no finite number")) }
             }
+            Err(error) => Err(error.to_string()),
+        };
+        let prediction = match answered {
+            Ok(found) => Prediction { picture: name, error: None, answers: found.into_iter().map(named).collect() },
             // one bad file does not stop the others
             Err(error) => {
+                bad += 1;
                 writeln!(stderr(), "error: {error}")?;
-                Prediction { picture, error: Some(error.to_string()), answers: Vec::new() }
+                Prediction { picture: name, error: Some(error), answers: Vec::new() }
             }
-        });
-        if let (false, Some(Prediction { picture, answers, .. })) = (args.json, predictions.last()) {
-            if !answers.is_empty() {
-                writeln!(out, "{picture}")?;
-            }
-            for Named { class, label, probability } in answers {
-                writeln!(out, "  {:>6.2} %  {class:>4}  {label}", probability * 100.0)?;
-            }
+        };
+        if args.json {
+            predictions.push(prediction);
+        } else if args.csv {
+            prediction.csv(out)?;
+        } else {
+            prediction.text(out)?;
         }
     }
     if args.json {
         print_json(&predictions, out)?;
     }
-    match predictions.iter().filter(|prediction| prediction.error.is_some()).count() {
+    match bad {
         0 => Ok(()),
         bad => Err(Failure::input(
-            format!("{bad} of {} pictures could not be read", predictions.len()),
-            if bad < predictions.len() {
+            format!("{bad} of {} pictures could not be classified", pictures.len()),
+            if bad < pictures.len() {
                 "each is named above; the others were classified"
             } else {
                 "each is named above"
             },
         )),
+    }
+}
+
+fn pixels(picture: &Source, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
+    ready(&picture.read()?, preprocess, config)
+}
+
+impl Prediction {
+    fn text(&self, out: &mut impl Write) -> Result<(), Failure> {
+        if !self.answers.is_empty() {
+            writeln!(out, "{}", self.picture)?;
+        }
+        for Named { class, label, probability } in &self.answers {
+            writeln!(out, "  {:>6.2} %  {class:>4}  {label}", probability * 100.0)?;
+        }
+        Ok(())
+    }
+
+    fn csv(&self, out: &mut impl Write) -> Result<(), Failure> {
+        for (rank, Named { class, label, probability }) in self.answers.iter().enumerate() {
+            writeln!(out, "{},{},{class},{},{probability}", quoted(&self.picture), rank + 1, quoted(label))?;
+        }
+        Ok(())
+    }
+}
+
+/// A field of CSV, in quotes where it needs them (RFC 4180).
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_csv_is_quoted_where_it_needs_to_be() {
+        assert_eq!(quoted("a b.png"), "a b.png");
+        assert_eq!(quoted("tabby, \"cat\""), "\"tabby, \"\"cat\"\"\"");
     }
 }

@@ -1,21 +1,23 @@
 //! `regard run`: tensors in, tensors out, for anyone who wants to check us.
 
 use burn::tensor::{Device, Tensor};
-use regard::{Pass, weights};
+use regard::Pass;
+use regard::weights::{self, LoadedModel};
 use std::path::PathBuf;
 
 use crate::failure::Failure;
 use crate::files::check_folder;
-use crate::model::{ModelArgs, WeightsArgs};
+use crate::model::{ModelArgs, note_fresh};
 
 /// Run a model on a tensor called `input` and write its `logits`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    model: ModelArgs,
+    /// The model, as `--model` takes it
+    #[arg(value_name = "MODEL")]
+    positional: Option<String>,
 
     #[command(flatten)]
-    weights: WeightsArgs,
+    model: ModelArgs,
 
     /// A safetensors file with `input` [B, C, H, W], already normalised
     #[arg(long, value_name = "FILE")]
@@ -37,8 +39,9 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     {
         return Err(Failure::input(format!("`{}` is input and output", args.input.display()), "write to another file"));
     }
-    let (mut config, _) = args.model.config()?;
-    let model = args.weights.load(&mut config, device)?;
+    let source = args.model.source(args.positional.as_deref())?;
+    note_fresh(&source)?;
+    let LoadedModel { model, config, .. } = source.load(device)?;
     let tensors = weights::read(&args.input)?.tensors;
     let Some(input) = tensors.get("input") else {
         let known: Vec<&str> = tensors.keys().map(String::as_str).collect();

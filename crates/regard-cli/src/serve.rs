@@ -1,9 +1,8 @@
 //! `regard serve`: models over HTTP.
 
 use burn::tensor::Device;
-use regard::Prepared;
 use regard::translate::Bundle;
-use regard::weights::{EMBEDDED, Embedded};
+use regard::weights::{EMBEDDED, Origin};
 use regard_serve::{Classifier, Entry, Error, Event, Reload, Service, Settings, Tell, Token};
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr};
@@ -11,10 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::candidates::{Candidate, Loaded};
 use crate::failure::Failure;
-use crate::model::{WeightsArgs, at_least_one, named};
-use crate::predict::label_names;
+use crate::model::{self, ChangeArgs, at_least_one, class_names, note_fresh};
 use crate::translate;
 
 /// Where a token is looked for when no file is given.
@@ -23,13 +20,17 @@ const TOKEN: &str = "REGARD_TOKEN";
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset or a TOML file, and its weights: a file, `hf:owner/name` or an address; `mine:deit-tiny=FILE` calls it
-    /// `mine`
-    #[arg(long, value_name = "NAME=WEIGHTS")]
+    /// A model: a run folder (of pictures or of sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a
+    /// folder of Hugging Face or timm; `mine:deit-tiny=FILE` calls it `mine`
+    #[arg(value_name = "[NAME:]MODEL")]
+    models: Vec<String>,
+
+    /// The same, for those who like options
+    #[arg(short, long, value_name = "[NAME:]MODEL")]
     model: Vec<String>,
 
-    /// A name and the folder of a training run, of pictures or of sentences
-    #[arg(long, value_name = "NAME=DIR")]
+    /// The old spelling of `NAME:DIR`
+    #[arg(long, value_name = "NAME=DIR", hide = true)]
     run: Vec<String>,
 
     /// Serve what is named and not the small models that come with regard
@@ -106,78 +107,62 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Where a model comes from, so that it can be loaded again.
 #[derive(Clone, Debug)]
 enum Source {
-    Weights { name: String, model: String, weights: String, int8: bool },
-    Pictures { name: String, folder: PathBuf, int8: bool },
-    Sentences { name: String, folder: PathBuf },
-    Embedded(Embedded),
-    EmbeddedTranslator,
+    Classifier { name: String, model: String, int8: bool },
+    Translator { name: String, folder: PathBuf },
+    EmbeddedTranslator { name: String },
 }
 
+/// The name of the translator that comes along.
+const TRANSLATOR: &str = "it-en";
+
 impl Source {
-    fn of_model(text: &str, int8: bool) -> Result<Self, Failure> {
-        let Some((model, weights)) =
-            text.split_once('=').filter(|(model, weights)| !model.is_empty() && !weights.is_empty())
-        else {
-            return Err(Failure::input(
-                format!("`--model {text}` has no weights"),
-                "write `--model deit-tiny=weights.safetensors`",
-            ));
-        };
-        // one letter is a drive of Windows
-        let (alias, model) = match model.split_once(':') {
-            Some((alias, model)) if alias.len() > 1 && !model.is_empty() => (Some(alias), model),
-            _ => (None, model),
-        };
-        let path = Path::new(model);
-        let of_file = path.extension().is_some_and(|ending| ending == "toml");
-        let stem = path.file_stem().filter(|_| of_file).map(|stem| stem.to_string_lossy().into_owned());
-        let name = alias.map(String::from).or(stem).unwrap_or_else(|| model.to_string());
-        Ok(Self::Weights { name, model: model.into(), weights: weights.into(), int8 })
+    /// `MODEL` or `NAME:MODEL`.
+    fn of(text: &str, int8: bool) -> Self {
+        let (alias, model) = alias(text);
+        let name = alias.map_or_else(|| usual_name(model), String::from);
+        let folder = Path::new(model);
+        if ["tokenizer.json", "source.json"].iter().any(|file| folder.join(file).is_file()) {
+            Self::Translator { name, folder: folder.into() }
+        } else if model == TRANSLATOR && !folder.join("model.toml").is_file() {
+            Self::EmbeddedTranslator { name }
+        } else {
+            Self::Classifier { name, model: model.into(), int8 }
+        }
     }
 
-    /// A folder may come without a name, and is then called as it is.
-    fn of_run(text: &str, int8: bool) -> Self {
-        let (name, folder) = if let Some((name, folder)) = text.split_once('=') {
-            (name.to_string(), PathBuf::from(folder))
-        } else {
-            let path = Path::new(text).canonicalize().unwrap_or_else(|_| text.into());
-            (path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(), text.into())
+    /// `--run NAME=DIR` or `--run DIR`, as they are spelled now.
+    fn of_run(text: &str, int8: bool) -> Result<Self, Failure> {
+        let new = match text.split_once('=') {
+            Some((name, folder)) => format!("{name}:{folder}"),
+            None => text.to_string(),
         };
-        let sentences = ["tokenizer.json", "source.json"].iter().any(|file| folder.join(file).is_file());
-        if sentences { Self::Sentences { name, folder } } else { Self::Pictures { name, folder, int8 } }
+        writeln!(stderr(), "note: `--run {text}` is now `--model {new}`; the old spelling goes with the next release")?;
+        Ok(Self::of(&new, int8))
     }
 
     fn name(&self) -> &str {
         match self {
-            Self::Weights { name, .. } | Self::Pictures { name, .. } | Self::Sentences { name, .. } => name,
-            Self::Embedded(one) => one.name,
-            Self::EmbeddedTranslator => "it-en",
+            Self::Classifier { name, .. } | Self::Translator { name, .. } | Self::EmbeddedTranslator { name } => name,
         }
     }
 
     fn load(&self, device: &Device) -> Result<Service, Failure> {
-        let candidate = match self {
-            Self::Sentences { folder, .. } => {
+        let (model, int8) = match self {
+            Self::Translator { folder, .. } => {
                 return Ok(Service::Sentences { bundle: translate::open(folder, device)?, device: device.clone() });
             }
-            Self::EmbeddedTranslator => {
+            Self::EmbeddedTranslator { .. } => {
                 return Ok(Service::Sentences { bundle: Bundle::embedded(device)?, device: device.clone() });
             }
-            Self::Embedded(one) => {
-                let (model, config, preprocess) = one.load(device)?;
-                let classifier = Classifier::new(Prepared::new(model), config, preprocess, one.labels(), device);
-                let spoiled = |reason| Failure::ours(reason, "this is a bug, please report it");
-                return classifier.map(Service::Pictures).map_err(spoiled);
-            }
-            Self::Weights { name, model, weights, int8 } => {
-                let weights = WeightsArgs { weights: weights.clone(), from: None, new_head: None };
-                Candidate::of_pair(name.clone(), named(model, &[])?, weights, *int8)
-            }
-            Self::Pictures { folder, int8, .. } => Candidate::of_run(folder, &[], None, *int8)?,
+            Self::Classifier { model, int8, .. } => (model, *int8),
         };
-        let labels = label_names(candidate.labels.as_ref(), candidate.classes())?;
-        let Loaded { model, config, preprocess } = candidate.load(device)?;
-        let classifier = Classifier::new(model, config, preprocess, labels, device);
+        let source = ChangeArgs::default().source(model)?;
+        note_fresh(&source)?;
+        // what comes along is not slower than it has to be; eight bits are for what was asked for
+        let int8 = int8 && source.origin != Origin::Embedded;
+        let loaded = model::Classifier::load(&source, int8, device)?;
+        let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
+        let classifier = Classifier::new(loaded.model, loaded.config, loaded.preprocess, labels, device);
         classifier
             .map(Service::Pictures)
             .map_err(|reason| Failure::input(reason, "`classes.txt` of a run has one name a line"))
@@ -185,11 +170,52 @@ impl Source {
 
     fn entry(self, device: &Device) -> Result<Entry, Failure> {
         let (name, service, device) = (self.name().to_string(), self.load(device)?, device.clone());
-        let reload: Option<Reload> = match self {
-            Self::Embedded(_) | Self::EmbeddedTranslator => None,
-            _ => Some(Box::new(move || self.load(&device).map_err(|failure| failure.message().to_string()))),
+        let embedded = match &self {
+            Self::EmbeddedTranslator { .. } => true,
+            Self::Classifier { model, .. } => EMBEDDED.iter().any(|one| one.name == model),
+            Self::Translator { .. } => false,
         };
+        let reload = move || self.load(&device).map_err(|failure| failure.message().to_string());
+        let reload: Option<Reload> = if embedded { None } else { Some(Box::new(reload)) };
         Ok(Entry { name, service, reload })
+    }
+}
+
+/// A name before a colon, and the model behind it. `hf:` and web addresses have colons of their own, and one letter is a drive
+/// of Windows.
+fn alias(text: &str) -> (Option<&str>, &str) {
+    match text.split_once(':') {
+        Some((name, model))
+            if name.len() > 1
+                && !model.is_empty()
+                && !["hf", "http", "https"].contains(&name)
+                && !name.contains(['/', '\\', '=']) =>
+        {
+            (Some(name), model)
+        }
+        _ => (None, text),
+    }
+}
+
+/// What a model is called that was given no name: as its preset, its file, its folder or its repository.
+fn usual_name(model: &str) -> String {
+    let whole = Path::new(model);
+    let of_folder = |path: &Path| {
+        let path = path.canonicalize().unwrap_or_else(|_| path.into());
+        path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    };
+    if whole.is_dir() {
+        return of_folder(whole);
+    }
+    let model = model.split_once('=').map_or(model, |(model, _)| model);
+    if let Some(repository) = model.strip_prefix("hf:") {
+        let name = repository.split('/').nth(1).unwrap_or(repository);
+        return name.split('@').next().unwrap_or(name).to_string();
+    }
+    let path = Path::new(model);
+    match path.extension() {
+        Some(ending) if ending == "toml" => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        _ => of_folder(path),
     }
 }
 
@@ -212,15 +238,16 @@ fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
 
 /// What comes along, unless something else has its name.
 fn embedded(named: &[Source]) -> Vec<Source> {
-    let all = EMBEDDED.map(Source::Embedded).into_iter().chain([Source::EmbeddedTranslator]);
+    let classifiers = EMBEDDED.iter().map(|one| Source::of(one.name, false));
+    let all = classifiers.chain([Source::of(TRANSLATOR, false)]);
     all.filter(|one| named.iter().all(|other| other.name() != one.name())).collect()
 }
 
 pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     let token = token(args.token_file.as_ref())?;
     let open = token.is_none() && !args.bind.is_loopback();
-    let models = args.model.iter().map(|text| Source::of_model(text, args.int8));
-    let runs = args.run.iter().map(|text| Ok(Source::of_run(text, args.int8)));
+    let models = args.models.iter().chain(&args.model).map(|text| Ok(Source::of(text, args.int8)));
+    let runs = args.run.iter().map(|text| Source::of_run(text, args.int8));
     let mut sources: Vec<Source> = models.chain(runs).collect::<Result<_, Failure>>()?;
     if !args.only {
         sources.extend(embedded(&sources));
@@ -268,12 +295,10 @@ fn failure(error: Error) -> Failure {
     match &error {
         Error::Empty => Failure::input(
             error,
-            "`--model deit-tiny=weights.safetensors` serves a model, `--run NAME=DIR` a training run",
+            "`regard serve runs/mine` serves a run, `regard serve deit-tiny=weights.safetensors` a checkpoint",
         ),
-        Error::Name(_) => Failure::input(error, "letters, digits, `-`, `_` and `.`: `--run NAME=DIR` gives a run one"),
-        Error::Twice(_) => {
-            Failure::input(error, "`--model mine:deit-tiny=weights.safetensors` and `--run mine=DIR` give another name")
-        }
+        Error::Name(_) => Failure::input(error, "letters, digits, `-`, `_` and `.`: `NAME:MODEL` gives a model one"),
+        Error::Twice(_) => Failure::input(error, "`mine:deit-tiny=weights.safetensors` gives a model another name"),
         Error::Zero { .. } => Failure::input(error, "`regard serve --help` lists the limits"),
         Error::Address { .. } => Failure::input(error, "is another program there? `--port 0` takes a free port"),
         Error::System(_) => Failure::ours(error, "is the machine out of memory or threads?"),
@@ -295,14 +320,20 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_called_as_its_preset_or_its_file_and_a_run_as_its_folder() {
-        assert_eq!(Source::of_model("deit-tiny=a=b.pth", false).unwrap().name(), "deit-tiny");
-        assert_eq!(Source::of_model("here/mine.toml=b.pth", false).unwrap().name(), "mine");
-        assert_eq!(Source::of_model("tuned:deit-tiny=c:b.pth", false).unwrap().name(), "tuned");
-        assert_eq!(Source::of_run("shapes=runs/1", false).name(), "shapes");
-        assert_eq!(Source::of_run("runs/1", false).name(), "1");
-        for wrong in ["deit-tiny", "=b.pth", "deit-tiny="] {
-            assert!(Source::of_model(wrong, false).is_err(), "{wrong}");
+    fn a_model_is_called_as_its_preset_its_file_its_folder_or_its_repository() {
+        for (text, name) in [
+            ("deit-tiny=a=b.pth", "deit-tiny"),
+            ("here/mine.toml=b.pth", "mine"),
+            ("tuned:deit-tiny=c:b.pth", "tuned"),
+            ("shapes:runs/1", "shapes"),
+            ("runs/1", "1"),
+            ("hf:google/vit-base@v1", "vit-base"),
+            ("mine:hf:google/vit-base", "mine"),
+            ("fashion-vit", "fashion-vit"),
+        ] {
+            assert_eq!(Source::of(text, false).name(), name, "{text}");
         }
+        assert_eq!(Source::of_run("shapes=runs/1", false).unwrap().name(), "shapes");
+        assert!(matches!(Source::of("it-en", false), Source::EmbeddedTranslator { .. }));
     }
 }

@@ -1,22 +1,13 @@
-//! A model to be looked into: a preset, a pair of a model and its weights, or the folder of a training run.
+//! A model to be looked into: loaded as it is, since it has to record.
 
 use burn::tensor::{Device, Tensor};
 use regard::data::{Picture, Preprocess, prepare};
 use regard::models::{Model, ModelConfig};
-use regard::weights::Upstream;
-use std::io::{Write as _, stderr};
-use std::path::{Path, PathBuf};
+use regard::weights::{LoadedModel, ModelSource};
+use std::path::PathBuf;
 
-use crate::candidates::Candidate;
 use crate::failure::Failure;
-use crate::model::{WeightsArgs, batch, named, ready};
-use crate::predict::label_names;
-
-/// Whether a text means a run's folder: one may have the name of a preset.
-fn is_run(text: &str) -> bool {
-    let folder = Path::new(text);
-    folder.is_dir() && (folder.join("model.toml").is_file() || regard::models::preset(text).is_err())
-}
+use crate::model::{ChangeArgs, batch, class_names, note_fresh, ready};
 
 /// A model that records.
 #[derive(Debug)]
@@ -26,48 +17,19 @@ pub struct Subject {
     pub model: Model,
     pub config: ModelConfig,
     preprocess: Preprocess,
-    /// The names of its classes, which a run keeps.
-    labels: Option<PathBuf>,
+    labels: Option<Vec<String>>,
 }
 
 impl Subject {
-    /// One of `--models`: a run's folder, `MODEL=WEIGHTS`, or a model as it starts.
+    /// One of `--models`.
     pub fn of(text: &str, device: &Device) -> Result<Self, Failure> {
-        match text.split_once('=') {
-            _ if is_run(text) => Self::of_run(Path::new(text), device),
-            Some((model, weights)) => Self::of_model(model, &[], Some(weights), None, device),
-            None => Self::of_model(text, &[], None, None, device),
-        }
+        Self::load(&ChangeArgs::default().source(text)?, device)
     }
 
-    pub fn of_run(folder: &Path, device: &Device) -> Result<Self, Failure> {
-        let candidate = Candidate::of_run(folder, &[], None, false)?;
-        let (model, config) = candidate.load_plain(device)?;
-        Ok(Self { name: candidate.name, model, config, preprocess: candidate.preprocess, labels: candidate.labels })
-    }
-
-    pub fn of_model(
-        name: &str,
-        set: &[String],
-        weights: Option<&str>,
-        from: Option<Upstream>,
-        device: &Device,
-    ) -> Result<Self, Failure> {
-        let (mut config, preprocess) = named(name, set)?;
-        let model = if let Some(weights) = weights {
-            WeightsArgs { weights: weights.into(), from, new_head: None }.load(&mut config, device)?
-        } else {
-            writeln!(stderr(), "note: `{name}` has no weights: it is looked at as it starts")?;
-            device.seed(0);
-            let model = config.init(device)?;
-            // parameters come to be when they are first used; a copy would draw its own
-            regard::weights::tensors(&model);
-            model
-        };
-        let file = Path::new(name).extension().is_some_and(|ending| ending == "toml");
-        let name =
-            if file { Path::new(name).file_stem().unwrap_or_default().display().to_string() } else { name.into() };
-        Ok(Self { name, model, config, preprocess, labels: None })
+    pub fn load(source: &ModelSource, device: &Device) -> Result<Self, Failure> {
+        note_fresh(source)?;
+        let LoadedModel { name, model, config, preprocess, labels, .. } = source.load(device)?;
+        Ok(Self { name, model, config, preprocess, labels })
     }
 
     /// Pictures as the model takes them, `[B, C, H, W]`.
@@ -86,8 +48,8 @@ impl Subject {
         Ok(Picture::new(size, (0..3 * rows * columns).map(level).collect())?)
     }
 
-    /// The names of its classes: those of a file, of its run, ImageNet's, or numbers.
+    /// The names of its classes: those of a file, its own, ImageNet's, or numbers.
     pub fn class_names(&self, file: Option<&PathBuf>) -> Result<Vec<String>, Failure> {
-        label_names(file.or(self.labels.as_ref()), self.config.classes())
+        class_names(file, self.labels.as_ref(), self.config.classes())
     }
 }

@@ -129,7 +129,7 @@ fn what_cannot_be_served_is_refused_with_a_hint() {
     for (args, culprit) in [
         (vec!["--only"], "no model to serve"),
         (vec!["--runs", "nowhere"], "`nowhere` is no folder"),
-        (vec!["--model", "vit-nano"], "`--model vit-nano` has no weights"),
+        (vec!["vit-nanno"], "`vit-nano`"),
         (vec!["--model", "vit-nanno=nano.safetensors"], "`vit-nanno`"),
         (vec!["--model", "vit-nano=nowhere.safetensors"], "nowhere.safetensors"),
         (vec!["--model", "deit-tiny=nano.safetensors"], "do not fit"),

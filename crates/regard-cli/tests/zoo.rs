@@ -141,7 +141,7 @@ fn robustness_compares_checkpoints_and_runs_on_turned_pictures() {
     fs::write(run.join("model.toml"), stdout_of(folder.path(), &["models", "config", "vit-nano"])).unwrap();
     let args = ["eval", "--model", "vit-nano", "--weights", "nano.safetensors", "--data", "data", "--run", "my-run"];
     let turned = [&args[..], &["--part", "all", "--robustness"]].concat();
-    assert_refused(folder.path(), &turned, &["`my-run` has no best.safetensors"]);
+    assert_refused(folder.path(), &turned, &["my-run/best.safetensors"]);
     fs::copy(folder.path().join("nano.safetensors"), run.join("best.safetensors")).unwrap();
     let told = stdout_of(folder.path(), &turned);
     let lines: Vec<&str> = told.lines().collect();
@@ -161,7 +161,7 @@ fn robustness_compares_checkpoints_and_runs_on_turned_pictures() {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_listed_and_a_new_head_is_given_when_asked() {
+fn weights_that_do_not_fit_are_told_with_the_field_to_set_and_a_new_head_is_refused() {
     let (folder, _) = workshop();
     let predict = |more: &[&str]| {
         let args = ["predict", "--model", "vit-nano", "--weights", "nano.safetensors", "data/3/one.png"];
@@ -169,7 +169,10 @@ fn weights_that_do_not_fit_are_listed_and_a_new_head_is_given_when_asked() {
     };
     let stderr = text(&predict(&["--set", "classes=7"]).stderr);
     assert!(stderr.contains("`head.weight`") && stderr.contains("[10, ") && stderr.contains("[7, "), "{stderr}");
-    assert!(predict(&["--new-head", "7"]).status.success());
+    assert!(stderr.contains("hint: the weights are for 10 classes: `--set classes=10`"), "{stderr}");
+    let refused = predict(&["--new-head", "7"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--set classes=7") && refused.stdout.is_empty());
     assert!(text(&predict(&["--set", "image=[48,32]"]).stdout).contains('%'), "positions are resampled");
 }
 
@@ -202,4 +205,149 @@ fn an_export_is_a_folder_that_loads_again() {
     };
     assert_eq!(predict("out/model.safetensors"), predict("nano.safetensors"));
     assert_refused(folder.path(), &[&args[..6], &["jax", "-o", "out"]].concat(), &["Jax"]);
+}
+
+/// A run of the weights of the workshop, with five classes and a preprocessing of its own.
+fn run_folder(folder: &std::path::Path) {
+    let run = folder.join("my-run");
+    fs::create_dir(&run).unwrap();
+    let config = models::preset("vit-nano").unwrap().config.with("classes", serde_json::json!(5)).unwrap();
+    let config = config.with("depth", serde_json::json!(1)).unwrap();
+    fs::write(run.join("model.toml"), config.to_toml()).unwrap();
+    // far from what the preset does to a picture
+    fs::write(
+        run.join("preprocess.toml"),
+        "mean = [0.9, 0.0, 0.9]\nstd = [0.1, 4.0, 0.1]\ncrop = 0.5\nfilter = \"bilinear\"\n",
+    )
+    .unwrap();
+    fs::write(run.join("classes.txt"), "0\n1\n2\n3\n4\n").unwrap();
+    let model = config.init(&device::cpu()).unwrap();
+    weights::write_tensors(&run.join("best.safetensors"), &weights::tensors(&model)).unwrap();
+    for class in 5..10 {
+        fs::remove_dir_all(folder.join(format!("data/{class}"))).unwrap();
+    }
+}
+
+#[test]
+fn every_command_takes_a_run_and_its_preprocessing_however_it_is_spelled() {
+    let (folder, _) = workshop();
+    run_folder(folder.path());
+    let eval = |args: &[&str]| -> serde_json::Value {
+        let all = [&["eval", "--data", "data", "--part", "all", "--json"], args].concat();
+        let mut report: serde_json::Value = serde_json::from_str(&stdout_of(folder.path(), &all)).unwrap();
+        report.as_object_mut().unwrap().remove("pictures_per_second");
+        report
+    };
+    let expected = eval(&["my-run"]);
+    for args in [
+        &["--model", "my-run"][..],
+        &["--run", "my-run"],
+        &["--model", "my-run/model.toml", "--weights", "my-run/best.safetensors"],
+        &["my-run/best.safetensors"],
+        &["--set", "classes=5", "--set", "depth=1", "vit-nano=my-run/best.safetensors"],
+    ] {
+        assert_eq!(eval(args), expected, "{args:?}");
+    }
+    let predicted = stdout_of(folder.path(), &["predict", "--model", "my-run", "data/3/one.png"]);
+    assert_eq!(predicted.lines().count(), 6, "{predicted}");
+    stdout_of(folder.path(), &["explain", "--model", "my-run", "data/3/one.png"]);
+    stdout_of(folder.path(), &["run", "my-run", "--input", "in.safetensors", "--output", "out.safetensors"]);
+    for to in ["timm", "hugging-face"] {
+        stdout_of(folder.path(), &["export", "my-run", "--to", to, "-o", to]);
+        assert_eq!(stdout_of(folder.path(), &["predict", "--model", to, "data/3/one.png"]), predicted, "{to}");
+    }
+    stdout_of(folder.path(), &["analyse", "positions", "--models", "my-run"]);
+    assert!(stdout_of(folder.path(), &["cost", "my-run"]).contains("parameters"));
+}
+
+#[test]
+fn an_old_spelling_works_and_says_the_new_one_in_a_line() {
+    let (folder, _) = workshop();
+    let old =
+        regard(folder.path(), &["predict", "--model", "vit-nano", "--weights", "nano.safetensors", "data/3/one.png"]);
+    let new = regard(folder.path(), &["predict", "--model", "vit-nano=nano.safetensors", "data/3/one.png"]);
+    assert!(old.status.success() && new.status.success());
+    assert_eq!(old.stdout, new.stdout);
+    let note = text(&old.stderr);
+    assert!(note.starts_with("note: ") && note.lines().count() == 1, "{note}");
+    assert!(note.contains("`--model vit-nano=nano.safetensors`") && new.stderr.is_empty(), "{note}");
+}
+
+#[test]
+fn predict_takes_folders_patterns_and_the_standard_input_and_needs_no_model() {
+    use std::io::Write as _;
+    let (folder, _) = workshop();
+    let pictures = |args: &[&str], input: &[u8]| {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_regard"))
+            .current_dir(folder.path())
+            .args(["predict", "--csv", "--top", "1"])
+            .args(args)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("note: no model was named: the embedded `fashion-vit`"));
+        let lines: Vec<String> = text(&output.stdout).lines().map(String::from).collect();
+        assert_eq!(lines[0], "picture,rank,class,label,probability");
+        lines[1..].iter().map(|line| line.split(',').next().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let all: Vec<String> = (0..10).map(|class| format!("data/{class}/one.png")).collect();
+    assert_eq!(pictures(&["data"], b""), all);
+    assert_eq!(pictures(&["data/*/one.png"], b""), all);
+    assert_eq!(pictures(&["data/[12]/*.png"], b""), all[1..3]);
+    let picture = fs::read(folder.path().join("data/3/one.png")).unwrap();
+    assert_eq!(pictures(&["-"], &picture), ["-"]);
+    assert_eq!(pictures(&["--from-stdin"], b"data/4/one.png\ndata/5\n"), all[4..6]);
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    assert_refused(folder.path(), &["predict", "empty"], &["no pictures in `empty`"]);
+    assert_refused(folder.path(), &["predict", "data/*.jpg"], &["`data/*.jpg`: no file"]);
+}
+
+#[test]
+fn weights_that_are_not_finite_are_refused_by_name_for_one_picture_and_for_many() {
+    let (folder, model) = workshop();
+    let mut tensors = weights::tensors(&model);
+    let name = "blocks.1.mlp.fc1.weight";
+    let mut values: Vec<f32> = tensors[name].iter::<f32>().collect();
+    values[7] = f32::INFINITY;
+    let shape = tensors[name].shape().to_vec();
+    tensors.insert(name.into(), TensorData::new(values, shape));
+    weights::write_tensors(&folder.path().join("nan.safetensors"), &tensors).unwrap();
+    for pictures in [&["data/3/one.png"][..], &["data/3/one.png", "data/4/one.png"]] {
+        let args = [&["predict", "--model", "vit-nano=nan.safetensors"], pictures].concat();
+        assert_refused(folder.path(), &args, &[name, "NaN or infinite"]);
+        assert!(regard(folder.path(), &args).stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_checkpoint_is_told_in_three_lines_and_in_full_when_asked() {
+    let (folder, _) = workshop();
+    let args = ["predict", "--model", "resnet-nano=nano.safetensors", "data/3/one.png"];
+    let brief = text(&regard(folder.path(), &args).stderr);
+    assert!(brief.lines().count() <= 5 && brief.contains("this looks like `vit-nano`"), "{brief}");
+    assert!(brief.contains("hint: ") && brief.contains("`--verbose`"), "{brief}");
+    let full = text(&regard(folder.path(), &[&args[..], &["--verbose"]].concat()).stderr);
+    assert!(full.lines().count() > 50 && full.contains("unexpected `blocks.0.attn.qkv.weight`"), "{full}");
+}
+
+#[test]
+fn imagenet_classes_are_known_by_identifier_and_by_name() {
+    let (folder, _) = workshop();
+    let config = models::preset("vit-nano").unwrap().config.with("classes", serde_json::json!(1000)).unwrap();
+    let model = config.init(&device::cpu()).unwrap();
+    weights::write_tensors(&folder.path().join("thousand.safetensors"), &weights::tensors(&model)).unwrap();
+    fs::create_dir(folder.path().join("photos")).unwrap();
+    for (from, to) in [("0", "n01440764"), ("1", "great_white_shark"), ("2", "tabby")] {
+        fs::rename(folder.path().join("data").join(from), folder.path().join("photos").join(to)).unwrap();
+    }
+    let args = ["eval", "--set", "classes=1000", "vit-nano=thousand.safetensors", "--data", "photos", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&stdout_of(folder.path(), &args)).unwrap();
+    assert_eq!(report["pictures"], 3);
+    fs::rename(folder.path().join("photos/tabby"), folder.path().join("photos/n99999999")).unwrap();
+    assert_refused(folder.path(), &args, &["unknown class `n99999999`"]);
 }

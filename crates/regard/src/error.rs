@@ -17,9 +17,15 @@ pub enum Error {
     #[error("device `{name}`: {reason}")]
     Device { name: String, reason: String },
 
-    /// Tensors that do not fit a model, each by name.
-    #[error("weights do not fit the model:\n  {}", problems.join("\n  "))]
-    Weights { problems: Vec<String> },
+    /// Tensors that do not fit a model, each by name; the message shows the first few.
+    #[error("weights do not fit the model: {}", summary(problems, looks_like.as_deref()))]
+    Weights {
+        problems: Vec<String>,
+        /// Presets that the checkpoint fits, as a text such as "`deit-tiny`".
+        looks_like: Option<String>,
+        /// Classes of the checkpoint, when only the head differs.
+        classes: Option<usize>,
+    },
 
     /// A file that is not what it should be, or cannot be read or written.
     #[error("{path}: {reason}")]
@@ -46,7 +52,28 @@ pub enum Error {
     NotRecorded { name: String, known: String },
 }
 
+/// How many problems a message shows: a wrong checkpoint has hundreds, and they say the same.
+const SHOWN: usize = 3;
+
+fn summary(problems: &[String], looks_like: Option<&str>) -> String {
+    // a name comes from a file, and may be of any length
+    let short = |problem: &String| problem.chars().take(200).collect::<String>();
+    let text = match problems {
+        few if few.len() <= SHOWN => few.iter().map(|problem| format!("\n  {}", short(problem))).collect(),
+        many => format!("{} tensors differ\n  {}, ..", many.len(), short(&many[0])),
+    };
+    match looks_like {
+        Some(presets) => format!("{text}\n  this looks like {presets}"),
+        None => text,
+    }
+}
+
 impl Error {
+    /// Tensors that do not fit, without a guess at what they would fit.
+    pub(crate) const fn weights(problems: Vec<String>) -> Self {
+        Self::Weights { problems, looks_like: None, classes: None }
+    }
+
     pub(crate) fn config(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Config { field, reason: reason.into() }
     }
@@ -57,5 +84,20 @@ impl Error {
 
     pub(crate) fn file(path: &Path, reason: impl ToString) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_problems_are_told_in_three_lines() {
+        let problems: Vec<String> = (0..1_000_000).map(|i| format!("unexpected `{i}`")).collect();
+        let text = Error::Weights { problems, looks_like: Some("`deit-tiny`".into()), classes: None }.to_string();
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.len() < 1000 && text.contains("1000000 tensors") && text.contains("this looks like `deit-tiny`"));
+        let long = Error::weights(vec!["x".repeat(1_000_000)]).to_string();
+        assert!(long.len() < 1000, "{}", long.len());
     }
 }

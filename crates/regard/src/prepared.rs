@@ -481,6 +481,8 @@ mod tests {
             heads: Some(3),
             epsilon: 1e-6,
             preprocess: preset("deit3-small").unwrap().preprocess,
+            labels: None,
+            config: None,
             int8: true,
         };
         weights::export(&model, folder.path(), &export).unwrap();

@@ -109,6 +109,8 @@ fn an_exported_transformer_loads_again_to_the_same_bytes() {
                 heads: Some(3),
                 epsilon: 1e-6,
                 preprocess: regard::data::Preprocess::DEIT,
+                labels: None,
+                config: None,
                 int8: false,
             };
             weights::export(&model, out.path(), &export).unwrap();

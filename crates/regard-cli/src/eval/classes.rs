@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use regard::data::labels;
+
 use super::pictures::Pictures;
+use crate::candidates::Candidate;
 use crate::failure::Failure;
-use crate::predict::label_names;
+use crate::model::class_names;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Classes {
@@ -15,9 +18,9 @@ pub struct Classes {
 }
 
 impl Classes {
-    pub fn of(pictures: &Pictures, classes: usize, labels: Option<&PathBuf>) -> Result<Self, Failure> {
-        let names = label_names(labels, classes)?;
-        Self::matched(pictures.classes(), names, labels.is_some())
+    pub fn of(pictures: &Pictures, candidate: &Candidate, file: Option<&PathBuf>) -> Result<Self, Failure> {
+        let names = class_names(file, candidate.labels(), candidate.classes())?;
+        Self::matched(pictures.classes(), names, file.is_some() || candidate.labels().is_some())
     }
 
     /// As many classes as the model has are its classes in their order; other data, and names that the user gave, are
@@ -30,13 +33,14 @@ impl Classes {
             let numbers = data.iter().enumerate().all(|(class, name)| *name == class.to_string());
             return Ok(Self { in_model: in_order(), names: if numbers { names } else { data.to_vec() } });
         }
-        let by_name: Result<Vec<usize>, &String> = data.iter().map(|name| class_of(name, &names).ok_or(name)).collect();
+        let by_name: Result<Vec<usize>, &String> =
+            data.iter().map(|name| labels::find(name, &names).ok_or(name)).collect();
         match by_name {
             Ok(in_model) => Ok(Self { in_model, names }),
             Err(_) if as_many => Ok(Self { in_model: in_order(), names }),
             Err(stranger) => Err(Failure::input(
                 format!("unknown class `{stranger}`: the data has {} classes, the model {}", data.len(), names.len()),
-                "a class is a name of `--labels FILE` or a number, unless there are as many as the model has",
+                "a class is a name of the model's or of `--labels FILE`, ImageNet's identifier (n01440764) or a number",
             )),
         }
     }
@@ -45,10 +49,6 @@ impl Classes {
     pub fn of_data(&self, labels: &[usize]) -> Vec<usize> {
         labels.iter().map(|label| self.in_model[*label]).collect()
     }
-}
-
-fn class_of(label: &str, names: &[String]) -> Option<usize> {
-    label.parse().ok().filter(|class| *class < names.len()).or_else(|| names.iter().position(|name| name == label))
 }
 
 #[cfg(test)]
@@ -65,6 +65,13 @@ mod tests {
         assert_eq!((classes.of_data(&[1, 0, 1]), classes.names), (vec![1, 0, 1], names(&["cat", "dog"])));
         let classes = Classes::matched(&names(&["n01", "n02"]), names(&["cat", "dog"]), true).unwrap();
         assert_eq!((classes.of_data(&[1]), classes.names), (vec![1], names(&["cat", "dog"])));
+    }
+
+    #[test]
+    fn folders_of_imagenet_are_known_by_their_identifier_and_by_name() {
+        let known = labels::imagenet();
+        let classes = Classes::matched(&names(&["n01440764", "great_white_shark", "goldfish"]), known, false).unwrap();
+        assert_eq!(classes.of_data(&[0, 1, 2]), [0, 2, 1]);
     }
 
     #[test]

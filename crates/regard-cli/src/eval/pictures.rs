@@ -8,9 +8,8 @@ use regard::data::{Dataset, Part, dataset};
 use std::io::{Write as _, stderr};
 use std::sync::Arc;
 
-use crate::candidates::Loaded;
 use crate::failure::Failure;
-use crate::model::{batch, ready};
+use crate::model::{Classifier, batch, ready};
 
 #[derive(Debug, clap::Args)]
 pub struct Source {
@@ -19,7 +18,7 @@ pub struct Source {
     #[arg(long, value_name = "NAME|DIR")]
     data: String,
 
-    /// Which pictures; by default those of the test, or all of data without parts unless a `--run` is measured
+    /// Which pictures; by default those of the test, or all of data without parts unless a run is measured
     #[arg(long, value_name = "PART")]
     part: Option<PartName>,
 }
@@ -92,7 +91,7 @@ impl Pictures {
     /// `see` gives what the progress bar says.
     pub fn visit(
         &self,
-        model: &Loaded,
+        model: &Classifier,
         size: usize,
         device: &Device,
         mut see: impl FnMut(Tensor<4>, &[usize]) -> Result<String, Failure>,

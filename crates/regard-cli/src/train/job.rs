@@ -19,12 +19,12 @@ pub fn run(ranks: Mpi, part: impl FnOnce(&Mpi) -> Result<(), Failure>) -> Result
                 std::thread::sleep(PATIENCE);
             }
             let failure = failure.of_rank(ranks.rank());
-            failure.tell();
+            failure.tell(false);
             ranks.abort(failure.status())
         }
         // told before we wait for the others: a launcher that was stopped too may end us while we do
         Err(failure @ Failure::Stopped { .. }) => {
-            failure.tell();
+            failure.tell(false);
             drop(ranks);
             std::process::exit(failure.status().into())
         }

@@ -9,6 +9,27 @@ pub fn imagenet() -> Vec<String> {
     include_str!("imagenet.txt").lines().map(String::from).collect()
 }
 
+/// The WordNet identifiers of ImageNet-1k's classes (`n01440764`), in the order of their indices.
+pub fn imagenet_synsets() -> impl ExactSizeIterator<Item = &'static str> {
+    include_str!("imagenet_synsets.txt").lines().collect::<Vec<_>>().into_iter()
+}
+
+/// The class that a text names: its number, its name in any case with `_` for spaces, or for ImageNet's thousand classes its
+/// WordNet identifier.
+#[must_use]
+pub fn find(text: &str, names: &[String]) -> Option<usize> {
+    let plain = |name: &str| name.trim().replace('_', " ").to_lowercase();
+    let number = || text.parse().ok().filter(|class| *class < names.len());
+    let exact = || names.iter().position(|name| name == text);
+    let alike = || {
+        let mut alike = names.iter().enumerate().filter(|(_, name)| plain(name) == plain(text));
+        // `Cardigan` is a dog and `cardigan` is a garment: what is ambiguous is not known
+        alike.next().filter(|_| alike.next().is_none()).map(|(class, _)| class)
+    };
+    let synset = || imagenet_synsets().position(|synset| synset == text).filter(|_| names.len() == 1000);
+    number().or_else(exact).or_else(alike).or_else(synset)
+}
+
 /// One name a line, in the order of their indices.
 ///
 /// # Errors
@@ -27,6 +48,20 @@ mod tests {
         let names = imagenet();
         assert_eq!((names.len(), names[0].as_str()), (1000, "tench"));
         assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 1000);
+    }
+
+    #[test]
+    fn a_class_is_found_by_number_name_or_synset() {
+        let names = imagenet();
+        assert_eq!(imagenet_synsets().len(), 1000);
+        for text in ["0", "tench", "Tench", "n01440764"] {
+            assert_eq!(find(text, &names), Some(0), "{text}");
+        }
+        assert_eq!(find("great_white_shark", &names), Some(2));
+        assert_eq!((find("Cardigan", &names), find("cardigan", &names)), (Some(264), Some(474)));
+        assert_eq!(find("CARDIGAN", &names), None, "two are spelled so");
+        assert_eq!((find("n15075141", &names), find("1000", &names)), (Some(999), None));
+        assert_eq!(find("n01440764", &["cat".to_string(), "dog".to_string()]), None);
     }
 
     #[test]

@@ -27,6 +27,6 @@ pub use loader::{Loader, Preparation};
 pub use mix::Mix;
 pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
-pub use preprocess::{Filter, Preprocess};
+pub use preprocess::{Filter, Preprocess, Resize};
 pub use sheet::shown;
 pub use text::Tokens;

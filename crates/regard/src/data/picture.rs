@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::decode::{self, FORMATS, MOST_BYTES, Reason};
 use super::resample::resample;
-use super::{Filter, Preprocess};
+use super::{Filter, Preprocess, Resize};
 use crate::{Error, file};
 
 /// Rows of RGB pixels.
@@ -91,7 +91,7 @@ impl Picture {
     }
 }
 
-/// `[3, H, W]` for `image = [H, W]`: the picture resized so that the short side is `image / crop`, its middle, normalised.
+/// `[3, H, W]` for `image = [H, W]`: the picture resized to `image / crop` as its [`Resize`] says, its middle, normalised.
 ///
 /// As torchvision's `Resize`, `CenterCrop` and `Normalize` do, with sizes rounded as timm does.
 ///
@@ -104,7 +104,10 @@ pub fn prepare(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) ->
 
 /// The middle of a resized picture.
 pub(super) fn middle(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) -> Picture {
-    let whole = resized(picture.size(), preprocess.crop, image);
+    let whole = match preprocess.resize {
+        Resize::ShortSide => resized(picture.size(), preprocess.crop, image),
+        Resize::Stretch => image.map(|side| ((side as f64 / preprocess.crop).round() as usize).max(side)),
+    };
     let corner = middle_corner(whole, image);
     let middle = [0, 1].map(|axis| corner[axis]..corner[axis] + image[axis]);
     let pixels = resample(&picture.pixels, picture.size(), whole, middle, preprocess.filter);

@@ -13,6 +13,23 @@ pub enum Filter {
     Bicubic,
 }
 
+/// How a picture becomes as large as its crop needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resize {
+    /// Its short side decides, and its shape is kept: torchvision, timm's `center`.
+    #[default]
+    ShortSide,
+    /// Both sides are stretched to fit: Hugging Face's ViT and DeiT, timm's `squash`.
+    Stretch,
+}
+
+impl Resize {
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What a model expects of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +41,8 @@ pub struct Preprocess {
     /// The part of the short side that the central crop keeps: 0.875 resizes to 256 for a crop of 224.
     pub crop: f64,
     pub filter: Filter,
+    #[serde(default, skip_serializing_if = "Resize::is_usual")]
+    pub resize: Resize,
 }
 
 impl Preprocess {
@@ -32,10 +51,15 @@ impl Preprocess {
     /// DeiT-III, and everything fine-tuned at 384: no crop.
     pub const WHOLE: Self = Self { crop: 1.0, filter: Filter::Bicubic, ..Self::TORCHVISION };
     /// ViT by Google and timm.
-    pub const VIT: Self = Self { mean: [0.5; 3], std: [0.5; 3], crop: 0.9, filter: Filter::Bicubic };
+    pub const VIT: Self = Self { mean: [0.5; 3], std: [0.5; 3], crop: 0.9, ..Self::DEIT };
     /// Residual networks of torchvision, SAN, SASA.
-    pub const TORCHVISION: Self =
-        Self { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], crop: 0.875, filter: Filter::Bilinear };
+    pub const TORCHVISION: Self = Self {
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+        crop: 0.875,
+        filter: Filter::Bilinear,
+        resize: Resize::ShortSide,
+    };
 
     /// Reads a TOML file with its fields.
     ///

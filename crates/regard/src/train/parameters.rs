@@ -81,7 +81,7 @@ pub fn collect(slots: &[Slot], prefix: &str, tensors: &Tensors) -> Result<Vec<f3
             Some(tensor) => values.extend(tensor.iter::<f32>()),
         }
     }
-    if problems.is_empty() { Ok(values) } else { Err(Error::Weights { problems }) }
+    if problems.is_empty() { Ok(values) } else { Err(Error::weights(problems)) }
 }
 
 /// The length of the array of some slots.

@@ -1,4 +1,4 @@
-//! Addresses of weights: a path, `hf:owner/name[/file]` or a web address.
+//! Addresses of weights: a path, `hf:owner/name[@revision][/file]` or a web address.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -14,6 +14,8 @@ pub enum Address {
     HuggingFace {
         owner: String,
         name: String,
+        /// A branch, a tag or a commit; `main` when none.
+        revision: Option<String>,
         /// `model.safetensors` when none, or `pytorch_model.bin` where there is no such file.
         file: Option<String>,
     },
@@ -34,16 +36,19 @@ impl FromStr for Address {
         let wrong = |reason: &str| Error::Fetch { address: text.to_string(), reason: reason.to_string() };
         if let Some(repository) = text.strip_prefix("hf:") {
             let parts: Vec<&str> = repository.split('/').collect();
-            if !parts.iter().all(|part| is_plain(part)) {
-                return Err(wrong(
-                    "a repository is `hf:owner/name` or `hf:owner/name/file`, in letters, digits and .-_",
-                ));
-            }
             let [owner, name, file @ ..] = parts.as_slice() else {
                 return Err(wrong("a repository is `hf:owner/name`, with its owner"));
             };
+            let (name, revision) = name.split_once('@').map_or((*name, None), |(name, at)| (name, Some(at)));
+            if !file.iter().chain([owner, &name]).chain(&revision).all(|part| is_plain(part)) {
+                return Err(wrong(
+                    "a repository is `hf:owner/name[@revision]` or `hf:owner/name[@revision]/file`, in letters, digits \
+                     and .-_",
+                ));
+            }
             let file = (!file.is_empty()).then(|| file.join("/"));
-            return Ok(Self::HuggingFace { owner: (*owner).into(), name: (*name).into(), file });
+            let revision = revision.map(String::from);
+            return Ok(Self::HuggingFace { owner: (*owner).into(), name: name.into(), revision, file });
         }
         if !text.starts_with("https://") && !text.starts_with("http://") {
             return Ok(Self::Path(text.into()));
@@ -62,8 +67,11 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => path.display().fmt(f),
-            Self::HuggingFace { owner, name, file: None } => write!(f, "hf:{owner}/{name}"),
-            Self::HuggingFace { owner, name, file: Some(file) } => write!(f, "hf:{owner}/{name}/{file}"),
+            Self::HuggingFace { owner, name, revision, file } => {
+                write!(f, "hf:{owner}/{name}")?;
+                revision.as_ref().map_or(Ok(()), |revision| write!(f, "@{revision}"))?;
+                file.as_ref().map_or(Ok(()), |file| write!(f, "/{file}"))
+            }
             Self::Web { url, .. } => url.fmt(f),
         }
     }
@@ -74,7 +82,11 @@ impl Address {
     pub(super) fn cached_as(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),
-            Self::HuggingFace { owner, name, .. } => ["hf", owner, name].iter().collect(),
+            Self::HuggingFace { owner, name, revision, .. } => {
+                // another revision must not get the same files
+                let revision = revision.as_ref().map_or_else(String::new, |revision| format!("@{revision}"));
+                ["hf", owner, &format!("{name}{revision}")].iter().collect()
+            }
             Self::Web { url, .. } => {
                 let path = url.split_once("://").map_or(url.as_str(), |(_, path)| path);
                 let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
@@ -125,7 +137,14 @@ mod tests {
 
     #[test]
     fn addresses_are_told_apart_and_shown_as_they_were() {
-        for text in ["hf:timm/vit.a1_in1k", "hf:a/b/onnx/model.safetensors", "https://x.org/a.pth", "weights/a.pth"] {
+        for text in [
+            "hf:timm/vit.a1_in1k",
+            "hf:a/b@v1.0/c.bin",
+            "hf:a/b@main",
+            "hf:a/b/onnx/model.safetensors",
+            "https://x.org/a.pth",
+            "weights/a.pth",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         assert_eq!("hf-folder/a".parse::<Address>().unwrap(), Address::Path("hf-folder/a".into()));
@@ -133,7 +152,18 @@ mod tests {
 
     #[test]
     fn an_address_that_leaves_its_folder_is_refused_or_tamed() {
-        for text in ["hf:..", "hf:a", "hf:a/..", "hf:a/b/../../c", "hf:a/b/c d", "hf:a//b", "hf:/etc/passwd"] {
+        for text in [
+            "hf:..",
+            "hf:a",
+            "hf:a/..",
+            "hf:a/b/../../c",
+            "hf:a/b/c d",
+            "hf:a//b",
+            "hf:/etc/passwd",
+            "hf:a/b@",
+            "hf:a/b@..",
+            "hf:a@b/c",
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
         for text in
@@ -150,6 +180,7 @@ mod tests {
     fn two_addresses_are_kept_apart() {
         let kept = |text: &str| text.parse::<Address>().unwrap().cached_as();
         assert_eq!(kept("https://x.org/a/b.pth"), PathBuf::from("web/x.org/a/b.pth"));
+        assert_ne!(kept("hf:a/b"), kept("hf:a/b@main"));
         assert_ne!(kept("https://x.org/a?v=1"), kept("https://x.org/a?v=2"));
         assert_ne!(kept("https://x.org/a%20b"), kept("https://x.org/a_20b"));
     }

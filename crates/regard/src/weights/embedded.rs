@@ -38,11 +38,19 @@ impl Embedded {
     /// # Errors
     /// When the files were spoiled before they were built in.
     pub fn load(&self, device: &Device) -> Result<(Model, ModelConfig, Preprocess), Error> {
-        let place = Path::new(self.name);
-        let config = ModelConfig::from_toml(self.model)?;
-        let preprocess = toml::from_str(self.preprocess).map_err(|error| Error::file(place, error.message()))?;
-        let model = fill(config.init(device)?, &from_bytes(self.weights, place)?)?;
-        Ok((model, config, preprocess))
+        let (config, preprocess) = self.describe()?;
+        Ok((self.fill(config.init(device)?)?, config, preprocess))
+    }
+
+    /// Its configuration, and what it expects of a picture.
+    pub(super) fn describe(&self) -> Result<(ModelConfig, Preprocess), Error> {
+        let spoiled = |error: toml::de::Error| Error::file(Path::new(self.name), error.message());
+        Ok((ModelConfig::from_toml(self.model)?, toml::from_str(self.preprocess).map_err(spoiled)?))
+    }
+
+    /// A model of its configuration with its weights.
+    pub(super) fn fill(&self, model: Model) -> Result<Model, Error> {
+        fill(model, &from_bytes(self.weights, Path::new(self.name))?)
     }
 
     /// What the classes are called.

@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::rename::rename;
+use super::timm::timm_name;
 use super::upstream::{Upstream, hugging_face};
-use super::{Tensors, int8, tensors};
+use super::{LoadedModel, Tensors, int8, tensors};
 use crate::Error;
-use crate::data::{Filter, Preprocess};
+use crate::data::{Filter, Preprocess, Resize};
+use crate::models::{self, ModelConfig};
 
 /// What the files say beside the weights.
 #[derive(Clone, Debug)]
@@ -29,11 +31,44 @@ pub struct Export {
     /// What layer norms add to the variance.
     pub epsilon: f64,
     pub preprocess: Preprocess,
+    /// Names of the classes; numbers when none.
+    pub labels: Option<Vec<String>>,
+    /// The whole configuration, which our own reader prefers: timm has only the name of an architecture.
+    pub config: Option<ModelConfig>,
     /// The maps of a transformer's blocks as bytes, for `regard` alone.
     pub int8: bool,
 }
 
-/// Writes `model.safetensors` and `config.json` into a folder, which is made if needed.
+impl Export {
+    /// What a loaded model says of itself.
+    #[must_use]
+    pub fn of(loaded: &LoadedModel, to: Upstream) -> Self {
+        let fields = serde_json::to_value(&loaded.config).expect("a configuration is plain data");
+        // a preset for other classes or another size is still of that architecture
+        let same = |config: &ModelConfig| {
+            let alike = config
+                .with("classes", fields["classes"].clone())
+                .and_then(|c| c.with("image", fields["image"].clone()));
+            alike.is_ok_and(|alike| alike == loaded.config)
+        };
+        let preset = models::presets().into_iter().find(|preset| preset.name == loaded.name);
+        let preset = preset.or_else(|| models::presets().into_iter().find(|preset| same(&preset.config)));
+        Self {
+            to,
+            architecture: preset.map_or_else(|| loaded.name.clone(), |preset| timm_name(preset.name)),
+            image: loaded.config.image(),
+            heads: fields["heads"].as_u64().map(|heads| heads as usize),
+            epsilon: fields["epsilon"].as_f64().unwrap_or(1e-5),
+            preprocess: loaded.preprocess,
+            labels: loaded.labels.clone(),
+            config: Some(loaded.config.clone()),
+            int8: false,
+        }
+    }
+}
+
+/// Writes `model.safetensors` and `config.json` into a folder, which is made if needed; for Hugging Face also
+/// `preprocessor_config.json`.
 ///
 /// # Errors
 /// When the upstream has no name for a tensor, or a file cannot be written.
@@ -58,7 +93,13 @@ pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<()
     };
     write(&folder.join("model.safetensors"), &bytes)?;
     let config = serde_json::to_string_pretty(&config).map_err(|error| Error::file(folder, error))?;
-    write(&folder.join("config.json"), format!("{config}\n").as_bytes())
+    write(&folder.join("config.json"), format!("{config}\n").as_bytes())?;
+    if options.to == Upstream::HuggingFace {
+        let processor = serde_json::to_string_pretty(&hugging_face_processor(options));
+        let processor = processor.map_err(|error| Error::file(folder, error))?;
+        write(&folder.join("preprocessor_config.json"), format!("{processor}\n").as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Writes tensors as one safetensors file.
@@ -126,7 +167,7 @@ fn timm_config(tensors: &Tensors, options: &Export) -> Value {
     let first = ["patch_embed.proj.weight", "conv1.weight", "stem.conv.weight", "conv_in.weight"];
     let first = first.into_iter().find(|first| tensors.contains_key(*first)).unwrap_or(first[0]);
     let Export { image: [rows, columns], preprocess, .. } = options;
-    json!({
+    let mut config = json!({
         "architecture": options.architecture,
         "num_classes": side(tensors, head, 0),
         "num_features": side(tensors, head, 1),
@@ -141,7 +182,17 @@ fn timm_config(tensors: &Tensors, options: &Export) -> Value {
             "first_conv": first.trim_end_matches(".weight"),
             "classifier": head.trim_end_matches(".weight"),
         },
-    })
+    });
+    if preprocess.resize == Resize::Stretch {
+        config["pretrained_cfg"]["crop_mode"] = json!("squash");
+    }
+    if let Some(labels) = &options.labels {
+        config["label_names"] = json!(labels);
+    }
+    if let Some(own) = &options.config {
+        config["regard"] = json!({ "model": own });
+    }
+    config
 }
 
 /// 0.485 as 0.485, not as the nearest f32 spelled out.
@@ -160,8 +211,12 @@ fn hugging_face_config(tensors: &Tensors, options: &Export) -> Result<Value, Err
     } else {
         ("vit", "ViTForImageClassification")
     };
-    let labels: BTreeMap<String, String> = (0..classes).map(|i| (i.to_string(), format!("LABEL_{i}"))).collect();
-    let numbers: BTreeMap<String, usize> = (0..classes).map(|i| (format!("LABEL_{i}"), i)).collect();
+    let name = |class: usize| {
+        let known = options.labels.as_ref().and_then(|labels| labels.get(class));
+        known.map_or_else(|| format!("LABEL_{class}"), String::clone)
+    };
+    let labels: BTreeMap<String, String> = (0..classes).map(|class| (class.to_string(), name(class))).collect();
+    let numbers: BTreeMap<String, usize> = (0..classes).map(|class| (name(class), class)).collect();
     Ok(json!({
         "architectures": [architecture],
         "model_type": kind,
@@ -181,6 +236,31 @@ fn hugging_face_config(tensors: &Tensors, options: &Export) -> Result<Value, Err
         "label2id": numbers,
         "torch_dtype": "float32",
     }))
+}
+
+/// What transformers' processor of ViT or DeiT does to a picture.
+fn hugging_face_processor(options: &Export) -> Value {
+    let Preprocess { mean, std, crop, filter, resize } = options.preprocess;
+    let [rows, columns] = options.image;
+    let resized = |side: usize| (side as f64 / crop).round() as usize;
+    let size = match resize {
+        Resize::ShortSide => json!({ "shortest_edge": resized(rows.min(columns)) }),
+        Resize::Stretch => json!({ "height": resized(rows), "width": resized(columns) }),
+    };
+    json!({
+        // the one that crops
+        "image_processor_type": "DeiTImageProcessor",
+        "do_resize": true,
+        "size": size,
+        "resample": match filter { Filter::Bilinear => 2, Filter::Bicubic => 3 },
+        "do_center_crop": true,
+        "crop_size": { "height": rows, "width": columns },
+        "do_rescale": true,
+        "rescale_factor": 1.0 / 255.0,
+        "do_normalize": true,
+        "image_mean": mean.map(decimal),
+        "image_std": std.map(decimal),
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Weights from the network: `hf:owner/name[/file]` and web addresses, kept in a cache folder.
+//! Weights from the network: `hf:owner/name[@revision][/file]` and web addresses, kept in a cache folder.
 //!
 //! A SHA-256 is known from `#sha256=...` in the address, from Hugging Face's headers, or from a name such as
 //! `deit_tiny_patch16_224-a1311bcf.pth`, whose last part is the beginning of the hash.
@@ -58,12 +58,9 @@ impl Fetcher {
         let places: Vec<(String, PathBuf)> = match address {
             Address::Path(path) => return Ok(path.clone()),
             Address::Web { url, .. } => vec![(url.clone(), self.cache.join(address.cached_as()))],
-            Address::HuggingFace { owner, name, file } => {
+            Address::HuggingFace { file, .. } => {
                 let files: Vec<&str> = file.as_ref().map_or(HUGGING_FACE_FILES.to_vec(), |file| vec![file]);
-                let folder = self.cache.join(address.cached_as());
-                let endpoint = self.endpoint.trim_end_matches('/');
-                let place = |file| (format!("{endpoint}/{owner}/{name}/resolve/main/{file}"), folder.join(file));
-                files.into_iter().map(place).collect()
+                files.into_iter().filter_map(|file| self.in_repository(address, file)).collect()
             }
         };
         if let Some((_, file)) = places.iter().find(|(_, file)| file.is_file()) {
@@ -81,6 +78,45 @@ impl Fetcher {
             }
         }
         Err(Error::Fetch { address: address.to_string(), reason: format!("nothing at {}", missing.join(" nor at ")) })
+    }
+
+    /// Whether the weights at an address are in the cache already.
+    pub(super) fn has(&self, address: &Address) -> bool {
+        match address {
+            Address::Path(path) => path.is_file(),
+            Address::Web { .. } => self.cache.join(address.cached_as()).is_file(),
+            Address::HuggingFace { file, .. } => {
+                let files: Vec<&str> = file.as_ref().map_or(HUGGING_FACE_FILES.to_vec(), |file| vec![file]);
+                files.iter().filter_map(|file| self.in_repository(address, file)).any(|(_, file)| file.is_file())
+            }
+        }
+    }
+
+    /// Another file of the repository, such as `config.json`; none where the repository has no such file.
+    ///
+    /// # Errors
+    /// When the network cannot be reached.
+    pub(super) fn fetch_beside(&self, address: &Address, file: &str) -> Result<Option<PathBuf>, Error> {
+        let Some((url, path)) = self.in_repository(address, file) else { return Ok(None) };
+        if path.is_file() {
+            return Ok(Some(path));
+        }
+        match download(&url, &path, None, self.pause, &mut |_| {}) {
+            Ok(()) => Ok(Some(path)),
+            Err(Failure::Missing) => Ok(None),
+            Err(Failure::Interrupted(reason) | Failure::Final(reason)) => {
+                let hint = format!("without a network, put the file of {url} at {}", path.display());
+                Err(Error::Fetch { address: address.to_string(), reason: format!("{reason}; {hint}") })
+            }
+        }
+    }
+
+    /// The address of a file of a repository, and where it is kept.
+    fn in_repository(&self, address: &Address, file: &str) -> Option<(String, PathBuf)> {
+        let Address::HuggingFace { owner, name, revision, .. } = address else { return None };
+        let (endpoint, revision) = (self.endpoint.trim_end_matches('/'), revision.as_deref().unwrap_or("main"));
+        let url = format!("{endpoint}/{owner}/{name}/resolve/{revision}/{file}");
+        Some((url, self.cache.join(address.cached_as()).join(file)))
     }
 }
 

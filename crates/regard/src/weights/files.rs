@@ -11,6 +11,7 @@ use pytorch_reader::{DType, PytorchError, PytorchReader};
 use rayon::prelude::*;
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -23,6 +24,8 @@ use crate::Error;
 pub struct Checkpoint {
     pub format: Format,
     pub tensors: Tensors,
+    /// Names of tensors with a value that is NaN or infinite, of those that were read into memory.
+    pub not_finite: Vec<String>,
 }
 
 /// What a file turned out to be.
@@ -65,12 +68,29 @@ pub(super) fn read_as(path: &Path, numbers: Numbers) -> Result<Checkpoint, Error
         () if start.starts_with(b"<") => return Err(broken("a web page, not weights".into())),
         () => (Format::PyTorch, read_pytorch(path)),
     };
-    let mut tensors = tensors.map_err(broken)?;
+    let Floats { mut tensors, mut not_finite } = tensors.map_err(broken)?;
     tensors.retain(|name, _| !name.ends_with("num_batches_tracked"));
     if tensors.is_empty() {
         return Err(broken("no floating-point tensor in it".into()));
     }
-    Ok(Checkpoint { format, tensors })
+    not_finite.sort();
+    Ok(Checkpoint { format, tensors, not_finite })
+}
+
+/// Tensors as they are read, one by one.
+#[derive(Debug, Default)]
+pub(super) struct Floats {
+    pub(super) tensors: Tensors,
+    pub(super) not_finite: Vec<String>,
+}
+
+impl Floats {
+    pub(super) fn add(&mut self, name: String, (tensor, finite): (TensorData, bool)) {
+        if !finite {
+            self.not_finite.push(name.clone());
+        }
+        self.tensors.insert(name, tensor);
+    }
 }
 
 fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -89,7 +109,7 @@ fn is_safetensors(start: &[u8]) -> bool {
 const LARGE: usize = 1 << 16;
 
 /// Tensor by tensor, on all threads: the file is never in memory as a whole.
-fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Tensors, String> {
+fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Floats, String> {
     let (header, begin) = safetensors_header(path)?;
     let mut floats = Vec::new();
     for (name, info) in header.tensors() {
@@ -106,7 +126,8 @@ fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Tensors, String> {
         let as_it_is = kind == Float::F32 && cfg!(target_endian = "little");
         if numbers == Numbers::InFile && as_it_is && end - start >= LARGE {
             let bytes = Bytes::from_file(path, (end - start) as u64, begin + start as u64);
-            return Ok((name, TensorData::from_bytes(bytes, info.shape.clone(), burn::tensor::DType::F32)));
+            let tensor = TensorData::from_bytes(bytes, info.shape.clone(), burn::tensor::DType::F32);
+            return Ok((name, (tensor, true)));
         }
         let mut read = || -> std::io::Result<()> {
             let file = if let Some(file) = file { file } else { file.insert(File::open(path)?) };
@@ -117,7 +138,10 @@ fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Tensors, String> {
         read().map_err(|error| format!("`{name}`: {error}"))?;
         Ok((name, kind.tensor(bytes, info.shape.clone())))
     };
-    floats.into_par_iter().map_init(|| (None, Vec::new()), read).collect()
+    let read: Result<Vec<_>, String> = floats.into_par_iter().map_init(|| (None, Vec::new()), read).collect();
+    let mut floats = Floats::default();
+    read?.into_iter().for_each(|(name, tensor)| floats.add(name, tensor));
+    Ok(floats)
 }
 
 /// What the file says of itself, and where its numbers begin. It must be as long as it says.
@@ -134,6 +158,9 @@ fn safetensors_header(path: &Path) -> Result<(Metadata, u64), String> {
     let (header, len) = read().map_err(|error| error.to_string())?;
     let begin = 8 + header.len() as u64;
     let whole = |reason: &dyn std::fmt::Display| format!("not a whole safetensors file: {reason}");
+    if let Some(name) = repeated_name(&header).map_err(|error| whole(&error))? {
+        return Err(format!("two tensors are called `{name}`"));
+    }
     let header: Metadata = serde_json::from_slice(&header).map_err(|error| whole(&error))?;
     let told = begin.saturating_add(header.data_len() as u64);
     if told != len {
@@ -142,23 +169,52 @@ fn safetensors_header(path: &Path) -> Result<(Metadata, u64), String> {
     Ok((header, begin))
 }
 
-/// The tensors of a safetensors file that was read already; `path` is for the error.
-pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors, Error> {
-    safetensors_of(bytes).map_err(|reason| Error::file(path, reason))
+/// The first name that a JSON object has twice: of two tensors with one name, parsers keep whichever comes last.
+fn repeated_name(header: &[u8]) -> Result<Option<String>, serde_json::Error> {
+    struct Names(Option<String>);
+    impl<'de> serde::Deserialize<'de> for Names {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_map(Visitor)
+        }
+    }
+    struct Visitor;
+    impl<'de> serde::de::Visitor<'de> for Visitor {
+        type Value = Names;
+        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+            f.write_str("an object of tensors")
+        }
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Names, A::Error> {
+            let (mut seen, mut repeated) = (BTreeSet::new(), None);
+            while let Some((name, serde::de::IgnoredAny)) = map.next_entry::<String, _>()? {
+                if repeated.is_none() && seen.contains(&name) {
+                    repeated = Some(name);
+                } else {
+                    seen.insert(name);
+                }
+            }
+            Ok(Names(repeated))
+        }
+    }
+    serde_json::from_slice::<Names>(header).map(|Names(repeated)| repeated)
 }
 
-fn safetensors_of(bytes: &[u8]) -> Result<Tensors, String> {
+/// The tensors of a safetensors file that was read already; `path` is for the error.
+pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors, Error> {
+    safetensors_of(bytes).map(|floats| floats.tensors).map_err(|reason| Error::file(path, reason))
+}
+
+fn safetensors_of(bytes: &[u8]) -> Result<Floats, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
-    let (mut tensors, mut bytes) = (Tensors::new(), Vec::new());
+    let (mut floats, mut bytes) = (Floats::default(), Vec::new());
     for (name, view) in file.iter() {
         if view.dtype() == Dtype::I8 {
             bytes.push((name.to_string(), view));
         } else if let Some(kind) = float_of(name, view.dtype())? {
-            tensors.insert(name.to_string(), kind.tensor(view.data(), view.shape().to_vec()));
+            floats.add(name.to_string(), kind.tensor(view.data(), view.shape().to_vec()));
         }
     }
-    int8::restore(&mut tensors, bytes)?;
-    Ok(tensors)
+    int8::restore(&mut floats.tensors, bytes)?;
+    Ok(floats)
 }
 
 /// None for whole numbers, which are left out.
@@ -181,7 +237,7 @@ fn float_of(name: &str, dtype: Dtype) -> Result<Option<Float>, String> {
     }))
 }
 
-fn read_pytorch(path: &Path) -> Result<Tensors, String> {
+fn read_pytorch(path: &Path) -> Result<Floats, String> {
     let reader = open_pytorch(path).map_err(|error| match error {
         PytorchError::InvalidFormat(reason) if reason.starts_with("not a PyTorch checkpoint") => {
             "neither safetensors nor a PyTorch nor a NumPy file".to_string()
@@ -192,12 +248,12 @@ fn read_pytorch(path: &Path) -> Result<Tensors, String> {
     let floats: Vec<_> = floats.collect();
     let claimed = floats.iter().try_fold(0u64, |sum, (_, tensor)| sum.checked_add(tensor.byte_len() as u64));
     within_reason(path, claimed)?;
-    let mut tensors = Tensors::new();
+    let mut read = Floats::default();
     for (kind, tensor) in floats {
         let bytes = tensor.read().map_err(|error| error.to_string())?;
-        tensors.insert(tensor.name.clone(), kind.tensor(&bytes, tensor.shape().to_vec()));
+        read.add(tensor.name.clone(), kind.tensor(&bytes, tensor.shape().to_vec()));
     }
-    Ok(tensors)
+    Ok(read)
 }
 
 /// The dictionary that holds the weights: the file's own, or one that a training script put into it.
@@ -261,20 +317,37 @@ impl Float {
         }
     }
 
-    /// Little-endian bytes as an f32 tensor.
-    pub(super) fn tensor(self, bytes: &[u8], shape: Vec<usize>) -> TensorData {
-        let values: Vec<f32> = match self {
+    /// Little-endian bytes as an f32 tensor, and whether all of them are finite.
+    pub(super) fn tensor(self, bytes: &[u8], shape: Vec<usize>) -> (TensorData, bool) {
+        let (values, finite) = match self {
             Self::F64 => numbers(bytes, |bytes| f64::from_le_bytes(bytes) as f32),
             Self::F32 => numbers(bytes, f32::from_le_bytes),
             Self::F16 => numbers(bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
             Self::BF16 => numbers(bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
         };
-        TensorData::new(values, shape)
+        (TensorData::new(values, shape), finite)
     }
 }
 
-fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    bytes.as_chunks::<N>().0.iter().map(|bytes| number(*bytes)).collect()
+/// Looked at while they are converted: a second sweep would read a large model's memory once more.
+fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> (Vec<f32>, bool) {
+    let mut carries = 0;
+    let number = |bytes: &[u8; N]| {
+        let number = number(*bytes);
+        carries |= exponent_carry(number);
+        number
+    };
+    (bytes.as_chunks::<N>().0.iter().map(number).collect(), carries >> 31 == 0)
+}
+
+/// Whether no value is NaN or infinite.
+pub(super) fn all_finite(values: &[f32]) -> bool {
+    values.iter().fold(0, |carries, value| carries | exponent_carry(*value)) >> 31 == 0
+}
+
+/// The top bit is set for NaN and infinity, whose exponents are all ones: three operations, eight or sixteen values at a time.
+const fn exponent_carry(value: f32) -> u32 {
+    (value.to_bits() & 0x7f80_0000).wrapping_add(0x0080_0000)
 }
 
 #[cfg(test)]

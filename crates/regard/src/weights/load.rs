@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::files::{Numbers, read_as};
-use super::names::{put, some_tensors};
+use super::lookalike::{presets_like, same_shape};
+use super::names::{not_finite, put, some_tensors};
 use super::{Checkpoint, Tensors, Upstream, recognise, shapes, translate};
 use crate::attention::position::resample;
 use crate::{Error, device};
@@ -50,8 +51,11 @@ pub fn load<M: Module>(model: M, path: &Path, options: &LoadOptions) -> Result<L
 /// Puts a checkpoint into a model.
 ///
 /// # Errors
-/// When a tensor is missing, left over or of another shape; all are listed.
+/// When a tensor is missing, left over, of another shape, or not finite; all are listed.
 pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -> Result<Loaded<M>, Error> {
+    if !checkpoint.not_finite.is_empty() {
+        return Err(Error::weights(checkpoint.not_finite.iter().map(|name| not_finite(name)).collect()));
+    }
     let upstream = options.from.unwrap_or_else(|| recognise(checkpoint.tensors.keys().map(String::as_str)));
     let mut tensors = translate(checkpoint.tensors, upstream)?;
     let wanted = shapes(&model);
@@ -60,7 +64,29 @@ pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -
         None => Vec::new(),
     };
     let resampled = fit_positions(&wanted, &mut tensors, options)?;
-    Ok(Loaded { model: put(model, tensors)?, upstream, resampled, new_head })
+    let found: Shapes = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect();
+    let model = put(model, tensors).map_err(|error| advised(error, &wanted, &found))?;
+    Ok(Loaded { model, upstream, resampled, new_head })
+}
+
+type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// The error with a guess at what the checkpoint is.
+fn advised(error: Error, wanted: &Shapes, found: &Shapes) -> Error {
+    let Error::Weights { problems, .. } = error else { return error };
+    let body = |shapes: &Shapes| shapes.iter().filter(|(name, _)| !is_head(name)).count();
+    let fits = |(name, shape): (&String, &Vec<usize>)| found.get(name).is_some_and(|there| same_shape(there, shape));
+    let same = wanted.iter().filter(|(name, _)| !is_head(name)).filter(|entry| fits(*entry)).count();
+    let only_the_head = same == body(wanted) && same == body(found);
+    let classes = |shapes: &Shapes| {
+        shapes
+            .iter()
+            .find(|(name, _)| is_head(name) && name.ends_with("weight"))
+            .and_then(|(_, shape)| shape.first().copied())
+    };
+    let classes = classes(found).filter(|there| only_the_head && Some(*there) != classes(wanted));
+    let looks_like = if classes.is_none() { presets_like(found) } else { None };
+    Error::Weights { problems, looks_like, classes }
 }
 
 /// The last layers, and the hidden one before them that only pre-training has.

@@ -1,5 +1,6 @@
 //! Weights in and out: tensors by name, whatever file they come from.
 //!
+//! [`resolve`](fn@resolve) gives a model with its preprocessing and labels for the one text by which users name it. Below it:
 //! [`fetch`](fn@fetch) gives a file for an address, [`read`] the tensors of a file, [`translate`] our names for them,
 //! [`load`](fn@load) puts them into a model; [`export`](fn@export) is the way back.
 
@@ -8,12 +9,16 @@ mod embedded;
 mod export;
 mod fetch;
 mod files;
+mod hugging_face;
 mod int8;
 mod jax;
 mod load;
+mod lookalike;
 mod names;
 mod npz;
 mod rename;
+mod resolve;
+mod timm;
 #[cfg(test)]
 mod toy;
 mod upstream;
@@ -31,4 +36,6 @@ pub use load::{LoadOptions, Loaded, fit, load};
 pub(crate) use names::Path;
 pub(crate) use names::read_rest;
 pub use names::{Tensors, fill, shapes, tensors};
+pub use resolve::{LoadedModel, ModelSource, Origin, resolve};
+pub use timm::timm_name;
 pub use upstream::{Upstream, recognise, translate};

@@ -8,6 +8,8 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 use std::collections::BTreeMap;
 
+use super::files::all_finite;
+use super::lookalike::same_shape;
 use crate::{Error, device};
 
 /// Tensors by name.
@@ -52,7 +54,7 @@ pub(crate) fn put<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
     for (name, tensor) in tensors {
         problems.push(format!("unexpected `{name}` {:?}", tensor.shape().to_vec()));
     }
-    if problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems }) }
+    if problems.is_empty() { Ok(module) } else { Err(Error::weights(problems)) }
 }
 
 /// Reads what loading left in its file; `place` is the module's own path.
@@ -65,7 +67,7 @@ pub(crate) fn read_rest<M: Module>(module: M, place: &str) -> Result<M, Error> {
         rest.path.enter(place, "");
     }
     let module = module.map(&mut rest);
-    if rest.problems.is_empty() { Ok(module) } else { Err(Error::Weights { problems: rest.problems }) }
+    if rest.problems.is_empty() { Ok(module) } else { Err(Error::weights(rest.problems)) }
 }
 
 /// Where a visitor is in a module.
@@ -156,7 +158,7 @@ impl ModuleMapper for Writer {
             return param;
         };
         let shape = tensor.shape().to_vec();
-        if trimmed(&shape) != trimmed(&wanted) {
+        if !same_shape(&shape, &wanted) {
             self.problems.push(format!("`{name}` is {shape:?}, the model needs {wanted:?}"));
             return param;
         }
@@ -166,6 +168,11 @@ impl ModuleMapper for Writer {
         // running statistics refuse the gradient again by themselves
         Param::initialized(param.id, if device.is_autodiff() { value.require_grad() } else { value })
     }
+}
+
+/// What is wrong with such a tensor.
+pub(super) fn not_finite(name: &str) -> String {
+    format!("`{name}` has values that are NaN or infinite")
 }
 
 #[derive(Default)]
@@ -192,15 +199,11 @@ impl ModuleMapper for Rest {
         #[allow(clippy::default_trait_access)] // Burn has no name for what tells how to read
         if let Err(error) = data.bytes().read(Default::default()) {
             self.problems.push(format!("`{}`: {error}", self.path.name()));
+        } else if data.as_slice().is_ok_and(|values| !all_finite(values)) {
+            self.problems.push(not_finite(&self.path.name()));
         }
         Param::from_mapped_value(id, Tensor::from_data(data, &device), mapper)
     }
-}
-
-/// A shape without the axes of size 1 at its end.
-fn trimmed(shape: &[usize]) -> &[usize] {
-    let end = shape.iter().rposition(|&size| size != 1).map_or(0, |last| last + 1);
-    &shape[..end]
 }
 
 #[cfg(test)]
@@ -266,7 +269,9 @@ mod tests {
         wrong.remove("beta.weight");
         wrong.insert("head.weight".into(), TensorData::new(vec![0f32; 6], [2, 3]));
         wrong.insert("phi.weight".into(), TensorData::new(vec![0f32; 6], [2, 3]));
-        let error = fill(unit(), &wrong).unwrap_err().to_string();
+        let error = fill(unit(), &wrong).unwrap_err();
+        let Error::Weights { problems, .. } = &error else { panic!("{error}") };
+        let error = problems.join("\n");
         for part in [
             "missing `beta.weight` [8, 8]",
             "unexpected `head.weight` [2, 3]",

@@ -1,13 +1,13 @@
 //! The `.npz` of `NumPy`: a zip archive of arrays, each a line of text and its elements.
 //! The format is that of `numpy.lib.format`, versions 1 to 3.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use zip::ZipArchive;
 
-use super::Tensors;
-use super::files::{Float, within_reason};
+use super::files::{Float, Floats, within_reason};
 
 /// Whether an archive holds arrays (and not a pickle).
 pub(super) fn is_npz(path: &Path) -> bool {
@@ -20,12 +20,15 @@ fn is_array(name: &str) -> bool {
 }
 
 /// Every floating-point array, by its name in the archive.
-pub(super) fn read(path: &Path) -> Result<Tensors, String> {
+pub(super) fn read(path: &Path) -> Result<Floats, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| error.to_string())?;
+    if let Some(name) = repeated_name(path, archive.central_directory_start())? {
+        return Err(format!("two arrays are called `{name}`"));
+    }
     let names: Vec<String> = archive.file_names().flatten().filter(|name| is_array(name)).map(String::from).collect();
     let mut claimed = Some(0u64);
-    let mut tensors = Tensors::new();
+    let mut floats = Floats::default();
     for entry in names {
         let name = entry.trim_end_matches(".npy");
         let of_array = |reason: String| format!("array `{name}`: {reason}");
@@ -37,13 +40,40 @@ pub(super) fn read(path: &Path) -> Result<Tensors, String> {
         within_reason(path, claimed)?;
         let length = length.unwrap_or(u64::MAX);
         let mut bytes = Vec::new();
-        data.take(length).read_to_end(&mut bytes).map_err(|error| of_array(error.to_string()))?;
+        data.by_ref().take(length).read_to_end(&mut bytes).map_err(|error| of_array(error.to_string()))?;
         if bytes.len() as u64 != length {
             return Err(of_array(format!("{} of {length} bytes are there", bytes.len())));
         }
-        tensors.insert(name.to_string(), kind.tensor(&bytes, shape));
+        // the checksum is compared when a reader asks for more than there is
+        match data.read(&mut [0]) {
+            Ok(0) => {}
+            Ok(_) => return Err(of_array(format!("more than its {length} bytes are there"))),
+            Err(error) => return Err(of_array(error.to_string())),
+        }
+        floats.add(name.to_string(), kind.tensor(&bytes, shape));
     }
-    Ok(tensors)
+    Ok(floats)
+}
+
+/// The first name that the archive's directory lists twice: `ZipArchive` keeps whichever comes last.
+fn repeated_name(path: &Path, directory: u64) -> Result<Option<String>, String> {
+    const SIGNATURE: [u8; 4] = *b"PK\x01\x02";
+    let text = |error: std::io::Error| error.to_string();
+    let mut file = BufReader::new(File::open(path).map_err(text)?);
+    file.seek(SeekFrom::Start(directory)).map_err(text)?;
+    let (mut seen, mut entry) = (BTreeSet::new(), [0; 46]);
+    while file.read_exact(&mut entry).is_ok() && entry.starts_with(&SIGNATURE) {
+        let length = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+        let mut name = vec![0; usize::from(length(28))];
+        file.read_exact(&mut name).map_err(text)?;
+        let name = String::from_utf8_lossy(&name).into_owned();
+        if seen.contains(&name) {
+            return Ok(Some(name.trim_end_matches(".npy").to_string()));
+        }
+        seen.insert(name);
+        file.seek_relative(i64::from(length(30)) + i64::from(length(32))).map_err(text)?;
+    }
+    Ok(None)
 }
 
 struct Header {

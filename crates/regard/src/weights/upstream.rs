@@ -266,7 +266,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
             Err(reason) => problems.push(format!("`{name}`: {reason}")),
         }
     }
-    if problems.is_empty() { Ok(ours) } else { Err(Error::Weights { problems }) }
+    if problems.is_empty() { Ok(ours) } else { Err(Error::weights(problems)) }
 }
 
 /// The way back, to Hugging Face's names: of a DeiT with a distillation token or a ViT.
@@ -300,7 +300,7 @@ pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
             }
         }
     }
-    if problems.is_empty() { Ok(theirs) } else { Err(Error::Weights { problems }) }
+    if problems.is_empty() { Ok(theirs) } else { Err(Error::weights(problems)) }
 }
 
 /// Names without what wraps a whole model: `module.` of parallel training, `vit.` of Hugging Face, `params/` of JAX.

@@ -243,3 +243,17 @@ fn photos_are_prepared_for_deit() {
         assert!(mean.abs() < 2.0 && prepared.iter().all(|x| (-2.2..2.7).contains(x)), "{}", photo.display());
     }
 }
+
+#[test]
+fn a_stretched_picture_keeps_all_of_itself_and_loses_its_shape() {
+    // left half black, right half white, three times as wide as high
+    let pixels = (0..10 * 30).flat_map(|at| [if at % 30 < 15 { 0 } else { 255 }; 3]).collect();
+    let picture = Picture::new([10, 30], pixels).unwrap();
+    let plain = Preprocess { mean: [0.0; 3], std: [1.0; 3], ..Preprocess::WHOLE };
+    let stretched = prepare(&picture, &Preprocess { resize: Resize::Stretch, ..plain }, [8, 8]);
+    assert!(stretched[..8].iter().take(3).all(|level| *level < 0.01), "{stretched:?}");
+    assert!(stretched[..8].iter().skip(5).all(|level| *level > 0.99), "{stretched:?}");
+    let all = picture.resize([16, 16], Filter::Bicubic);
+    let cropped = prepare(&picture, &Preprocess { resize: Resize::Stretch, crop: 0.5, ..plain }, [8, 8]);
+    assert_eq!(cropped, prepare(&all, &Preprocess { crop: 0.5, ..plain }, [8, 8]), "stretched first, cropped then");
+}

@@ -13,6 +13,8 @@ fn options(to: Upstream) -> Export {
         heads: Some(3),
         epsilon: 1e-6,
         preprocess: Preprocess::DEIT,
+        labels: None,
+        config: None,
         int8: false,
     }
 }

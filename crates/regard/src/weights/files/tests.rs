@@ -301,3 +301,71 @@ fn a_file_with_a_wrong_byte_never_panics() {
         }
     }
 }
+
+#[test]
+fn a_flipped_bit_in_a_numpy_archive_is_caught_by_its_checksum() {
+    let folder = folder();
+    let mut bytes = npz_file(CompressionMethod::Stored);
+    let values = of(Float::F32);
+    let at = bytes.windows(values.len()).position(|window| window == values).unwrap();
+    // the top of an exponent: 1.0 becomes infinite
+    bytes[at + 4 + 3] ^= 0x40;
+    let error = read(&write(&folder, "a.npz", &bytes)).unwrap_err().to_string();
+    assert!(
+        error.contains("a.npz: array `embedding/kernel`: ") && error.to_lowercase().contains("checksum"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_array_that_is_longer_than_it_says_is_refused() {
+    let folder = folder();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
+    let bytes = archive(&[("x.npy", array(header, &of(Float::F32)))], CompressionMethod::Stored);
+    let error = read(&write(&folder, "a.npz", &bytes)).unwrap_err().to_string();
+    assert!(error.contains("array `x`: more than its 16 bytes"), "{error}");
+}
+
+#[test]
+fn two_tensors_of_one_name_are_refused() {
+    let folder = folder();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+    let entries = [("x1.npy", array(header, &of(Float::F32))), ("x2.npy", array(header, &of(Float::F32)))];
+    let mut bytes = archive(&entries, CompressionMethod::Stored);
+    // a writer that takes care refuses to write this: both names become `x1.npy`
+    while let Some(at) = bytes.windows(6).position(|window| window == b"x2.npy") {
+        bytes[at + 1] = b'1';
+    }
+    let error = read(&write(&folder, "a.npz", &bytes)).unwrap_err().to_string();
+    assert!(error.contains("two arrays are called `x1`"), "{error}");
+
+    let tensor = r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;
+    let json = format!(r#"{{"w":{tensor},"v":{{"dtype":"F32","shape":[1],"data_offsets":[4,8]}},"w":{tensor}}}"#);
+    let bytes = [&(json.len() as u64).to_le_bytes(), json.as_bytes(), &[0; 8]].concat();
+    let error = read(&write(&folder, "a.safetensors", &bytes)).unwrap_err().to_string();
+    assert!(error.contains("two tensors are called `w`"), "{error}");
+}
+
+#[test]
+fn what_is_not_finite_is_noticed_in_every_format() {
+    let folder = folder();
+    assert_eq!(read(&write(&folder, "a.bin", &safetensors_file())).unwrap().not_finite, Vec::<String>::new());
+    for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for (kind, dtype) in
+            [(Float::F32, Dtype::F32), (Float::F64, Dtype::F64), (Float::F16, Dtype::F16), (Float::BF16, Dtype::BF16)]
+        {
+            let mut bytes = of(kind);
+            let last = bytes.len() - kind.size();
+            match kind {
+                Float::F64 => bytes[last..].copy_from_slice(&f64::from(wrong).to_le_bytes()),
+                Float::F32 => bytes[last..].copy_from_slice(&wrong.to_le_bytes()),
+                Float::F16 => bytes[last..].copy_from_slice(&f16::from_f32(wrong).to_le_bytes()),
+                Float::BF16 => bytes[last..].copy_from_slice(&bf16::from_f32(wrong).to_le_bytes()),
+            }
+            let view = safetensors::tensor::TensorView::new(dtype, vec![2, 3], &bytes).unwrap();
+            let file = safetensors::serialize([("head.weight", view)], None).unwrap();
+            assert_eq!(read(&write(&folder, "a.bin", &file)).unwrap().not_finite, ["head.weight"], "{wrong} {kind:?}");
+        }
+        assert!(!all_finite(&[1.0, wrong, 0.0]) && all_finite(&[f32::MAX, f32::MIN, 0.0, -0.0, 1e-45]));
+    }
+}

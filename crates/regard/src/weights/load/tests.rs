@@ -5,11 +5,18 @@ use crate::weights::{Format, tensors};
 
 fn checkpoint(case: &str) -> Checkpoint {
     let tensors = Fixture::load(case).checkpoint(|name| Some(name.to_string()));
-    Checkpoint { format: Format::Safetensors, tensors }
+    Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
 }
 
 fn toy(shape: Shape) -> Toy {
     Toy::new(shape, &device::cpu())
+}
+
+fn problems(error: Error) -> String {
+    match error {
+        Error::Weights { problems, .. } => problems.join("\n"),
+        other => panic!("{other}"),
+    }
 }
 
 fn floats(tensor: &TensorData) -> Vec<f32> {
@@ -35,7 +42,7 @@ fn files_of_several_upstreams_fill_the_same_model() {
 #[test]
 fn a_forced_upstream_is_believed() {
     let options = LoadOptions { from: Some(Upstream::Timm), ..LoadOptions::default() };
-    let error = fit(toy(SMALL), checkpoint("hf_vit"), &options).unwrap_err().to_string();
+    let error = problems(fit(toy(SMALL), checkpoint("hf_vit"), &options).unwrap_err());
     assert!(error.contains("unexpected `vit.embeddings.cls_token` [1, 1, 48]"), "{error}");
     assert!(error.contains("missing `cls_token` [1, 1, 48]"), "{error}");
 }
@@ -119,4 +126,25 @@ fn a_grid_that_cannot_be_is_named() {
     ] {
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn a_checkpoint_with_a_value_that_is_not_finite_is_refused_by_name() {
+    let spoiled = Checkpoint { not_finite: vec!["head.bias".into()], ..checkpoint("timm_vit") };
+    let error = fit(toy(TIMM), spoiled, &LoadOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("`head.bias` has values that are NaN or infinite"), "{error}");
+}
+
+#[test]
+fn a_wrong_checkpoint_says_how_many_classes_it_has_or_what_it_looks_like() {
+    let error = fit(toy(Shape { classes: 5, ..TIMM }), checkpoint("timm_vit"), &LoadOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::Weights { classes: Some(10), looks_like: None, .. }), "{error:?}");
+    let deit = crate::models::preset("deit-tiny").unwrap().config.init(&device::cpu()).unwrap();
+    let tensors = shapes(&deit).into_iter().map(|(name, shape)| (name, TensorData::zeros::<f32, _>(shape))).collect();
+    let deit = Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() };
+    let error = fit(toy(TIMM), deit, &LoadOptions::default()).unwrap_err().to_string();
+    assert!(
+        error.lines().count() == 3 && error.contains("this looks like ") && error.contains("`deit-tiny`"),
+        "{error}"
+    );
 }

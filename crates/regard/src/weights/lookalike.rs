@@ -1,0 +1,70 @@
+//! What a checkpoint looks like: the presets whose tensors have its names and shapes.
+
+use std::collections::BTreeMap;
+
+use super::load::is_head;
+use super::shapes;
+use crate::{device, models};
+
+/// The presets that a checkpoint fits best, as a text such as "`vit-tiny-patch16-224` or `deit-tiny`"; none when it is like
+/// none of them.
+///
+/// Heads do not count, since a head may be for other classes, nor do positions, which can be resampled.
+pub(super) fn presets_like(found: &BTreeMap<String, Vec<usize>>) -> Option<String> {
+    let is_body = |name: &str| !is_head(name) && name != "pos_embed";
+    let there = found.keys().filter(|name| is_body(name)).count();
+    let mut best: (usize, Vec<&str>) = (0, Vec::new());
+    for preset in models::presets() {
+        let Ok(model) = preset.config.init(&device::cpu()) else { continue };
+        let wanted = shapes(&model);
+        let fits =
+            |(name, shape): (&String, &Vec<usize>)| found.get(name).is_some_and(|there| same_shape(there, shape));
+        let same = wanted.iter().filter(|(name, _)| is_body(name)).filter(|entry| fits(*entry)).count();
+        let here = wanted.keys().filter(|name| is_body(name)).count();
+        // nearly all of both: a checkpoint with some tensors left out is still that model
+        if same * 10 < here.max(there) * 9 {
+            continue;
+        }
+        // twice what is sure, and one for what may differ
+        let score = 2 * same + wanted.iter().filter(|(name, _)| !is_body(name)).filter(|entry| fits(*entry)).count();
+        match score.cmp(&best.0) {
+            std::cmp::Ordering::Greater => best = (score, vec![preset.name]),
+            std::cmp::Ordering::Equal => best.1.push(preset.name),
+            std::cmp::Ordering::Less => {}
+        }
+    }
+    let names: Vec<String> = best.1.iter().take(3).map(|name| format!("`{name}`")).collect();
+    (!names.is_empty()).then(|| names.join(" or "))
+}
+
+/// Whether two shapes are one but for axes of size 1 at their end.
+pub(super) fn same_shape(left: &[usize], right: &[usize]) -> bool {
+    trimmed(left) == trimmed(right)
+}
+
+/// A shape without the axes of size 1 at its end.
+fn trimmed(shape: &[usize]) -> &[usize] {
+    let end = shape.iter().rposition(|&size| size != 1).map_or(0, |last| last + 1);
+    &shape[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shapes_of(preset: &str) -> BTreeMap<String, Vec<usize>> {
+        shapes(&models::preset(preset).unwrap().config.init(&device::cpu()).unwrap())
+    }
+
+    #[test]
+    fn a_checkpoint_looks_like_its_preset_whatever_its_head() {
+        let mut deit = shapes_of("deit-tiny");
+        assert!(presets_like(&deit).unwrap().contains("`deit-tiny`"));
+        deit.insert("head.weight".into(), vec![5, 192]);
+        deit.remove("head.bias");
+        assert!(presets_like(&deit).unwrap().contains("`deit-tiny`"));
+        assert_eq!(presets_like(&shapes_of("resnet-50")).as_deref(), Some("`resnet-50`"));
+        let strange = [("tok_embeddings.weight".to_string(), vec![32000, 4096])];
+        assert_eq!(presets_like(&strange.into()), None);
+    }
+}

@@ -1,0 +1,464 @@
+//! One name for a model. Wherever somebody wants one, the same text works:
+//!
+//! | text | model |
+//! |---|---|
+//! | `runs/mine` | a run folder: its `model.toml`, `preprocess.toml`, `classes.txt` and `best.safetensors` |
+//! | `fashion-vit` | an embedded model |
+//! | `deit-tiny` | a preset, with fresh weights |
+//! | `hf:owner/name`, `hf:owner/name@revision` | a repository of Hugging Face, by transformers or timm |
+//! | `mine.toml` | a configuration of your own, with fresh weights |
+//! | `folder` | one with `config.json` and weights, as transformers and timm write it |
+//! | `MODEL=WEIGHTS` | any of these with other weights: a file, a folder, `hf:owner/name[/file]` or a web address |
+//!
+//! The first line of this table that fits decides. So a run folder is found even when it is called like a preset, and a folder
+//! without `model.toml` does not hide a preset of its name.
+
+use burn::tensor::Device;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+use super::address::{Address, HUGGING_FACE_FILES};
+use super::files::{Numbers, read_as};
+use super::lookalike::presets_like;
+use super::{
+    EMBEDDED, Embedded, Fetcher, LoadOptions, Progress, Tensors, Upstream, fit, hugging_face, read, recognise, tensors,
+    timm, translate,
+};
+use crate::data::{Preprocess, labels};
+use crate::models::{self, Model, ModelConfig};
+use crate::{Error, file, nearest};
+
+/// A model that is known and not loaded yet: what it is, what it expects of a picture, what its classes are called.
+#[derive(Clone, Debug)]
+pub struct ModelSource {
+    /// What tables and figures call it.
+    pub name: String,
+    pub config: ModelConfig,
+    pub preprocess: Preprocess,
+    /// Names of its classes, where somebody wrote them down.
+    pub labels: Option<Vec<String>>,
+    pub origin: Origin,
+    weights: Weights,
+    /// Whose names the weights have, where that is known.
+    upstream: Option<Upstream>,
+    /// Rows and columns of patches that the weights were made for, where that is known.
+    grid: Option<[usize; 2]>,
+    /// Whether the weights decide what norms add to the variance: a preset's is timm's, and other upstreams have their own.
+    epsilon_of_weights: bool,
+}
+
+/// Where weights come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A run of `regard train`.
+    Run,
+    /// A checkpoint of somebody.
+    Checkpoint,
+    /// They are part of the library.
+    Embedded,
+    /// Nobody: they are drawn anew, and know nothing.
+    Fresh,
+}
+
+#[derive(Clone, Debug)]
+enum Weights {
+    Fresh,
+    Embedded(Embedded),
+    File(PathBuf),
+}
+
+/// A model with its weights.
+#[derive(Debug)]
+pub struct LoadedModel {
+    pub name: String,
+    pub model: Model,
+    pub config: ModelConfig,
+    pub preprocess: Preprocess,
+    pub labels: Option<Vec<String>>,
+    pub origin: Origin,
+}
+
+/// The model that a text names; weights from the network are fetched into the cache, with `progress`.
+///
+/// # Errors
+/// When the text names nothing, a file beside the weights cannot be understood, or nothing can be fetched.
+pub fn resolve(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
+    let unknown = |reason: String| Error::Field { field: text.into(), reason };
+    if let Some(source) = without_weights(text, progress)? {
+        return Ok(source);
+    }
+    let path = Path::new(text);
+    if path.is_dir() {
+        return Err(unknown(
+            "a folder without `model.toml` (a run) and without `config.json` (Hugging Face, timm)".into(),
+        ));
+    }
+    if path.is_file() {
+        return of_file_alone(path);
+    }
+    let Some((model, weights)) =
+        text.split_once('=').filter(|(model, weights)| !model.is_empty() && !weights.is_empty())
+    else {
+        let known: Vec<&str> =
+            EMBEDDED.iter().map(|one| one.name).chain(models::presets().iter().map(|one| one.name)).collect();
+        return Err(unknown(nearest::unknown(text, &known)));
+    };
+    let source = match without_weights(model, progress)? {
+        Some(source) => source,
+        None => resolve(model, progress)?,
+    };
+    source.with_weights(weights, progress)
+}
+
+/// Every kind of text but `MODEL=WEIGHTS`; none when it is another.
+fn without_weights(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<Option<ModelSource>, Error> {
+    let path = Path::new(text);
+    if path.join("model.toml").is_file() {
+        return of_run(path).map(Some);
+    }
+    if let Some(embedded) = EMBEDDED.into_iter().find(|one| one.name == text) {
+        return of_embedded(embedded).map(Some);
+    }
+    if let Ok(preset) = models::preset(text) {
+        return Ok(Some(ModelSource {
+            name: preset.name.into(),
+            config: preset.config,
+            preprocess: preset.preprocess,
+            labels: None,
+            origin: Origin::Fresh,
+            weights: Weights::Fresh,
+            upstream: None,
+            grid: None,
+            epsilon_of_weights: true,
+        }));
+    }
+    if text.starts_with("hf:") && !text.contains('=') {
+        return of_repository(text, progress).map(Some);
+    }
+    if path.extension().is_some_and(|ending| ending == "toml") && (path.is_file() || !text.contains('=')) {
+        return of_toml(path).map(Some);
+    }
+    if path.join("config.json").is_file() {
+        return of_folder(path).map(Some);
+    }
+    Ok(None)
+}
+
+fn of_embedded(embedded: Embedded) -> Result<ModelSource, Error> {
+    let (config, preprocess) = embedded.describe()?;
+    Ok(ModelSource {
+        name: embedded.name.into(),
+        config,
+        preprocess,
+        labels: Some(embedded.labels()),
+        origin: Origin::Embedded,
+        weights: Weights::Embedded(embedded),
+        upstream: Some(Upstream::Regard),
+        grid: None,
+        epsilon_of_weights: false,
+    })
+}
+
+/// A configuration in a file, as it starts; what lies beside it in a run folder comes along.
+fn of_toml(path: &Path) -> Result<ModelSource, Error> {
+    let text = file::read_text(path)?;
+    let config = ModelConfig::from_toml(&text).map_err(|error| {
+        let translator = ["tokenizer.json", "source.json"].iter().any(|file| path.with_file_name(file).is_file());
+        let note = if translator { "; this is a translator, which `regard translate` takes" } else { "" };
+        Error::Field { field: path.display().to_string(), reason: format!("{error}{note}") }
+    })?;
+    // without a word about pictures, as the first preset of the family wants them
+    let family = models::presets().into_iter().find(|preset| preset.config.family() == config.family());
+    let run = RunFiles::beside(path)?;
+    Ok(ModelSource {
+        name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        grid: run.is_some().then(|| config.grid()).flatten(),
+        preprocess: run
+            .as_ref()
+            .map_or_else(|| family.map_or(Preprocess::WHOLE, |preset| preset.preprocess), |run| run.preprocess),
+        labels: run.and_then(|run| run.labels),
+        config,
+        origin: Origin::Fresh,
+        weights: Weights::Fresh,
+        upstream: None,
+        epsilon_of_weights: false,
+    })
+}
+
+/// What a run writes for whoever uses its weights.
+struct RunFiles {
+    preprocess: Preprocess,
+    labels: Option<Vec<String>>,
+}
+
+impl RunFiles {
+    /// None where the folder of a file has no `preprocess.toml`.
+    fn beside(file: &Path) -> Result<Option<Self>, Error> {
+        let own = file.with_file_name("preprocess.toml");
+        if !own.is_file() {
+            return Ok(None);
+        }
+        let names = file.with_file_name("classes.txt");
+        let labels = if names.is_file() { Some(labels::read(&names)?) } else { None };
+        Ok(Some(Self { preprocess: Preprocess::read(&own)?, labels }))
+    }
+}
+
+/// The best weights of a run.
+fn of_run(folder: &Path) -> Result<ModelSource, Error> {
+    let source = of_toml(&folder.join("model.toml"))?;
+    let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let name = |path: &Path| path.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
+    // the runs of a comparison are `MODEL/seed0`, `MODEL/seed1`, ..
+    let seed = name(&path).strip_prefix("seed").is_some_and(|seed| seed.parse::<u64>().is_ok());
+    let name = match path.parent().filter(|_| seed) {
+        Some(model) => format!("{}/{}", name(model), name(&path)),
+        None => name(&path),
+    };
+    let grid = source.config.grid();
+    let weights = Weights::File(folder.join("best.safetensors"));
+    Ok(ModelSource { name, origin: Origin::Run, weights, upstream: Some(Upstream::Regard), grid, ..source })
+}
+
+/// A folder as transformers or timm write it.
+fn of_folder(folder: &Path) -> Result<ModelSource, Error> {
+    let path = folder.join("config.json");
+    let config = read_json(&path)?;
+    let wrong = |reason: String| Error::file(&path, reason);
+    let (config, preprocess, labels, upstream, epsilon_of_weights) = if hugging_face::is_config(&config) {
+        let model = hugging_face::model(&config).map_err(wrong)?;
+        (model, processor(folder)?, hugging_face::labels(&config), None, false)
+    } else if timm::is_config(&config) {
+        let (model, preprocess) = timm::model(&config).map_err(wrong)?;
+        (model, Some(preprocess), timm::labels(&config), Some(Upstream::Timm), false)
+    } else {
+        return Err(wrong("neither `model_type` (transformers) nor `architecture` (timm) is in it".into()));
+    };
+    let weights = weights_in(folder)?;
+    let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    Ok(ModelSource {
+        name: absolute.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned(),
+        grid: config.grid(),
+        // without a processor, as ViT's is made when nothing is said
+        preprocess: preprocess.map_or_else(|| hugging_face::preprocess(&Value::Null).map_err(wrong), Ok)?,
+        config,
+        labels,
+        origin: Origin::Checkpoint,
+        weights: Weights::File(weights),
+        upstream,
+        epsilon_of_weights,
+    })
+}
+
+/// What `preprocessor_config.json` of a folder says.
+fn processor(folder: &Path) -> Result<Option<Preprocess>, Error> {
+    let path = folder.join("preprocessor_config.json");
+    if !path.is_file() {
+        return Ok(None);
+    }
+    hugging_face::preprocess(&read_json(&path)?).map(Some).map_err(|reason| Error::file(&path, reason))
+}
+
+fn of_repository(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
+    let address: Address = text.parse()?;
+    let fetcher = Fetcher::from_environment()?;
+    of_address(&fetcher, &address, progress)
+}
+
+fn of_address(fetcher: &Fetcher, address: &Address, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
+    let Address::HuggingFace { owner, name, .. } = address else {
+        return Err(Error::Fetch { address: address.to_string(), reason: "no repository of Hugging Face".into() });
+    };
+    let Some(config) = fetcher.fetch_beside(address, "config.json")? else {
+        let reason = format!("the repository has no config.json; `PRESET={address}` says which model it is");
+        return Err(Error::Fetch { address: address.to_string(), reason });
+    };
+    fetcher.fetch_beside(address, "preprocessor_config.json")?;
+    let weights = fetcher.fetch(address, progress)?;
+    let source = of_folder(config.parent().unwrap_or(&config))?;
+    Ok(ModelSource { name: format!("{owner}/{name}"), weights: Weights::File(weights), ..source })
+}
+
+/// A checkpoint without a word about its model: what lies beside it may say.
+fn of_file_alone(path: &Path) -> Result<ModelSource, Error> {
+    let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|other| name == *other));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let weights = Weights::File(path.to_path_buf());
+    if named(&RUN_FILES) && path.with_file_name("model.toml").is_file() {
+        return Ok(ModelSource { weights, ..of_run(folder)? });
+    }
+    if named(&HUGGING_FACE_FILES) && path.with_file_name("config.json").is_file() {
+        return Ok(ModelSource { weights, ..of_folder(folder)? });
+    }
+    let checkpoint = read(path)?;
+    let upstream = recognise(checkpoint.tensors.keys().map(String::as_str));
+    let shapes = translate(checkpoint.tensors, upstream)?;
+    let shapes = shapes.into_iter().map(|(name, tensor)| (name, tensor.shape().to_vec())).collect();
+    let reason = match presets_like(&shapes) {
+        Some(presets) => format!(
+            "weights alone do not say which model they are for; these look like {presets}: write `PRESET={}`",
+            path.display()
+        ),
+        None => format!(
+            "weights alone do not say which model they are for: write `PRESET={0}` or `MODEL.toml={0}`",
+            path.display()
+        ),
+    };
+    Err(Error::file(path, reason))
+}
+
+/// What a run calls its weights.
+const RUN_FILES: [&str; 3] = ["best.safetensors", "last.safetensors", "average.safetensors"];
+
+/// The weights in a folder.
+fn weights_in(folder: &Path) -> Result<PathBuf, Error> {
+    let files = RUN_FILES.iter().take(1).chain(&HUGGING_FACE_FILES).map(|file| folder.join(file));
+    let files: Vec<PathBuf> = files.collect();
+    if let Some(file) = files.iter().find(|file| file.is_file()) {
+        return Ok(file.clone());
+    }
+    let shards = folder.join("model.safetensors.index.json").is_file();
+    let reason = if shards {
+        "weights in several files are not supported; `save_pretrained(.., max_shard_size=\"100GB\")` writes one".into()
+    } else {
+        format!("no weights in it: {} or {}", HUGGING_FACE_FILES[0], HUGGING_FACE_FILES[1])
+    };
+    Err(Error::file(folder, reason))
+}
+
+impl ModelSource {
+    /// The same with other weights: a file, a folder with one, or an address.
+    fn with_weights(mut self, text: &str, progress: &mut dyn FnMut(Progress)) -> Result<Self, Error> {
+        let address: Address = text.parse()?;
+        let file = match &address {
+            Address::Path(path) if path.is_dir() => weights_in(path)?,
+            Address::Path(path) => path.clone(),
+            Address::Web { .. } => Fetcher::from_environment()?.fetch(&address, progress)?,
+            Address::HuggingFace { .. } => {
+                let fetcher = Fetcher::from_environment()?;
+                let known = fetcher.has(&address);
+                let file = fetcher.fetch(&address, progress)?;
+                if !known {
+                    // they say how pictures are prepared; without them the model's own way is taken
+                    _ = fetcher.fetch_beside(&address, "config.json");
+                    _ = fetcher.fetch_beside(&address, "preprocessor_config.json");
+                }
+                file
+            }
+        };
+        (self.origin, self.upstream) = (Origin::Checkpoint, None);
+        let named = |names: &[&str]| file.file_name().is_some_and(|name| names.iter().any(|other| name == *other));
+        if named(&RUN_FILES)
+            && let Some(run) = RunFiles::beside(&file)?
+        {
+            (self.origin, self.upstream, self.preprocess) = (Origin::Run, Some(Upstream::Regard), run.preprocess);
+            self.labels = run.labels.or(self.labels);
+        } else if named(&HUGGING_FACE_FILES) {
+            self.take_from(&file);
+        }
+        self.labels = self.labels.filter(|labels| labels.len() == self.config.classes());
+        self.weights = Weights::File(file);
+        Ok(self)
+    }
+
+    /// Takes along what transformers or timm wrote beside a checkpoint. The model was named, so files about something else
+    /// are no error.
+    fn take_from(&mut self, weights: &Path) {
+        let folder = weights.parent().unwrap_or(Path::new(""));
+        let Ok(config) = read_json(&folder.join("config.json")) else { return };
+        if hugging_face::is_config(&config) {
+            let epsilon = hugging_face::epsilon(&config).filter(|_| self.epsilon_of_weights);
+            let with = epsilon.and_then(|epsilon| self.config.with("epsilon", serde_json::json!(epsilon)).ok());
+            if let Some(config) = with {
+                (self.config, self.epsilon_of_weights) = (config, false);
+            }
+            self.labels = hugging_face::labels(&config).or(self.labels.take());
+            self.preprocess = processor(folder).ok().flatten().unwrap_or(self.preprocess);
+        } else if let (true, Ok((_, preprocess))) = (timm::is_config(&config), timm::model(&config)) {
+            self.preprocess = preprocess;
+            self.labels = timm::labels(&config).or(self.labels.take());
+        }
+    }
+
+    /// The same with one field of the model changed, as `--set depth=4` does.
+    ///
+    /// # Errors
+    /// When there is no such field (the nearest one is named) or the value does not fit.
+    pub fn with(mut self, field: &str, value: Value) -> Result<Self, Error> {
+        self.config = self.config.with(field, value)?;
+        self.epsilon_of_weights &= field != "epsilon";
+        Ok(self)
+    }
+
+    /// The same with names of the upstream that wrote the weights, when they should not be guessed.
+    #[must_use]
+    pub fn from_upstream(self, upstream: Upstream) -> Self {
+        Self { upstream: Some(upstream), ..self }
+    }
+
+    /// Whether the weights are fresh, and answers mean nothing.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.origin == Origin::Fresh
+    }
+
+    /// Reads the weights, on all threads. Fresh ones are those of seed 0.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or its tensors do not fit the model or are not finite.
+    pub fn load(&self, device: &Device) -> Result<LoadedModel, Error> {
+        self.load_with(device, &LoadOptions::default())
+    }
+
+    /// The same with other options; `from` and `grid` are those of the source.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or its tensors do not fit the model or are not finite.
+    pub fn load_with(&self, device: &Device, options: &LoadOptions) -> Result<LoadedModel, Error> {
+        let mut config = self.config.clone();
+        if let Some(classes) = options.new_head {
+            config = config.with("classes", serde_json::json!(classes))?;
+        }
+        let model = match &self.weights {
+            Weights::Fresh => {
+                device.seed(0);
+                let model = config.init(device)?;
+                // parameters come to be when they are first used; a copy would draw its own
+                tensors(&model);
+                model
+            }
+            Weights::Embedded(embedded) => embedded.fill(config.init(device)?)?,
+            Weights::File(path) => {
+                let numbers = if options.lazily { Numbers::InFile } else { Numbers::InMemory };
+                let checkpoint = read_as(path, numbers)?;
+                let guessed = || recognise(checkpoint.tensors.keys().map(String::as_str));
+                let from = self.upstream.unwrap_or_else(guessed);
+                if self.epsilon_of_weights && matches!(from, Upstream::HuggingFace | Upstream::HuggingFaceV5) {
+                    config = config.with("epsilon", serde_json::json!(hugging_face::EPSILON))?;
+                }
+                // weights of another size than the file beside them says are those of a square
+                let fits = |grid: &[usize; 2]| has_positions(&checkpoint.tensors, grid);
+                let (grid, grid_from) = (config.grid(), options.grid_from.or(self.grid.filter(fits)));
+                let options = LoadOptions { from: Some(from), grid, grid_from, ..options.clone() };
+                fit(config.init(device)?, checkpoint, &options)?.model
+            }
+        };
+        let Self { name, preprocess, origin, .. } = self.clone();
+        let labels = self.labels.clone().filter(|_| options.new_head.is_none());
+        Ok(LoadedModel { name, model, config, preprocess, labels, origin })
+    }
+}
+
+/// Whether a table of positions is as long as a grid with up to two tokens before it.
+fn has_positions(tensors: &Tensors, [rows, columns]: &[usize; 2]) -> bool {
+    let patches = rows * columns;
+    let is_table = |shape: &[usize]| matches!(shape, [1, positions, _] if (patches..=patches + 2).contains(positions));
+    tensors.iter().any(|(name, tensor)| name.contains("pos") && is_table(&tensor.shape().to_vec()))
+}
+
+fn read_json(path: &Path) -> Result<Value, Error> {
+    serde_json::from_str(&file::read_text(path)?).map_err(|error| Error::file(path, error))
+}
+
+#[cfg(test)]
+mod tests;
