@@ -1,7 +1,7 @@
 //! What commands that run a model have in common: which model, and pictures as it takes them.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use regard::Prepared;
+use regard::PackedModel;
 use regard::data::{Picture, Preprocess, labels, prepare, to_channels};
 use regard::models::{Model, ModelConfig};
 use regard::weights::{self, LoadOptions, LoadedModel, ModelSource, Upstream, resolve};
@@ -158,7 +158,7 @@ pub fn note_fresh(source: &ModelSource) -> Result<(), Failure> {
 /// A loaded model for whoever measures or answers: packed, in eight bits if asked for.
 pub struct Classifier {
     pub name: String,
-    pub model: Prepared,
+    pub model: PackedModel,
     pub config: ModelConfig,
     pub preprocess: Preprocess,
     pub labels: Option<Vec<String>>,
@@ -172,8 +172,8 @@ impl Classifier {
 }
 
 /// A model that only answers, in eight bits if asked for.
-pub fn packed(model: Model, int8: bool) -> Result<Prepared, Failure> {
-    Ok(if int8 { Prepared::int8(model)? } else { Prepared::new(model) })
+pub fn packed(model: Model, int8: bool) -> Result<PackedModel, Failure> {
+    Ok(if int8 { PackedModel::int8(model)? } else { PackedModel::new(model) })
 }
 
 /// A model some of whose tensors are still in their file.

@@ -7,7 +7,7 @@ use regard::data::Preprocess;
 use regard::evaluate::{Answer, answers};
 use regard::models::ModelConfig;
 use regard::weights::ModelSource;
-use regard::{Once, Prepared};
+use regard::{PackedModel, StreamedModel};
 use serde::Serialize;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
@@ -68,8 +68,8 @@ struct Prediction {
 /// A model for as many pictures as there are.
 enum Model {
     /// For one picture; none after it.
-    Streamed(Option<Box<Once>>),
-    Packed(Box<Prepared>),
+    Streamed(Option<Box<StreamedModel>>),
+    Packed(Box<PackedModel>),
 }
 
 struct Ready {
@@ -80,9 +80,9 @@ struct Ready {
 
 impl Ready {
     fn load(source: &ModelSource, pictures: usize, int8: bool, device: &Device) -> Result<Self, Failure> {
-        if pictures == 1 && !int8 && Once::pays(&source.config, device) {
+        if pictures == 1 && !int8 && StreamedModel::is_supported(&source.config, device) {
             let loaded = load_lazily(source, device)?;
-            let model = Model::Streamed(Some(Box::new(Once::new(loaded.model)?)));
+            let model = Model::Streamed(Some(Box::new(StreamedModel::new(loaded.model)?)));
             return Ok(Self { model, config: loaded.config, labels: loaded.labels });
         }
         let Classifier { model, config, labels, .. } = Classifier::load(source, int8, device)?;

@@ -6,7 +6,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::ThreadPool;
-use regard::Prepared;
+use regard::PackedModel;
 use regard::analyse::{Gram, cka};
 use regard::cost::Convention;
 use regard::data::{Picture, Preprocess, prepare, to_channels};
@@ -35,7 +35,7 @@ pub type Reload = Box<dyn Fn() -> Result<Service, String> + Send + Sync>;
 /// A classifier with what it needs to go from a picture to names.
 #[derive(Debug)]
 pub struct Classifier {
-    model: Prepared,
+    model: PackedModel,
     config: ModelConfig,
     preprocess: Preprocess,
     labels: Vec<String>,
@@ -53,7 +53,7 @@ impl Classifier {
     /// # Errors
     /// When there is not a label for each class.
     pub fn new(
-        model: Prepared,
+        model: PackedModel,
         config: ModelConfig,
         preprocess: Preprocess,
         labels: Vec<String>,

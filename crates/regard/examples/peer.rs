@@ -33,7 +33,7 @@ use regard::tasks::classify::{ClassLoss, Recipe};
 use regard::train::{Alone, Engine, Optimiser};
 use regard::translate::{Search, translate as decode};
 use regard::weights::{Tensors, shapes, tensors, write_tensors};
-use regard::{Pass, Prepared, device};
+use regard::{PackedModel, Pass, device};
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::path::Path;
@@ -121,14 +121,14 @@ fn made(work: &[&str]) -> (Tensors, Run) {
     let number = |word: &str| word.parse::<usize>().unwrap_or_else(|_| panic!("`{word}` is no number in {work:?}"));
     match *work {
         ["prepared", name, batch] => inference(name, number(batch), |model| {
-            let model = Prepared::new(model);
+            let model = PackedModel::new(model);
             Box::new(move |images| model.forward(images))
         }),
         ["model", name, batch] => {
             inference(name, number(batch), |model| Box::new(move |images| model.forward(images, &mut Pass::silent())))
         }
         ["int8", name, batch] => inference(name, number(batch), |model| {
-            let model = Prepared::int8(model).expect("a model with a form in eight bits");
+            let model = PackedModel::int8(model).expect("a model with a form in eight bits");
             Box::new(move |images| model.forward(images))
         }),
         ["train", name, batch] => training(name, number(batch), ADAMW, RATE),

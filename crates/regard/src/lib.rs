@@ -41,7 +41,7 @@ pub mod weights;
 
 pub use error::Error;
 pub use pass::{Pass, StochasticDepth, Trace};
-pub use prepared::{Once, Prepared};
+pub use prepared::{PackedModel, StreamedModel};
 
 /// README's example runs as a doctest; its links are relative to the repository, so it is not the crate's page.
 #[cfg(doctest)]

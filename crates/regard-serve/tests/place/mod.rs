@@ -5,7 +5,7 @@ use regard::data::Preprocess;
 use regard::data::text::{Pieces, Tokenizer};
 use regard::models::{Model, ModelConfig, preset, translator};
 use regard::translate::Bundle;
-use regard::{Prepared, device};
+use regard::{PackedModel, device};
 use regard_serve::{Classifier, Entry, Event, Reload, Server, Service, Settings};
 use serde_json::{Value, json};
 use std::io::{Cursor, Read as _, Write as _};
@@ -177,7 +177,7 @@ pub fn fresh(name: &str) -> (ModelConfig, Model) {
 
 pub fn service(config: &ModelConfig, model: Model) -> Service {
     let labels = (0..config.classes()).map(|class| format!("class {class}")).collect();
-    let model = Prepared::new(model);
+    let model = PackedModel::new(model);
     let whole = Preprocess { mean: [0.5; 3], std: [0.5; 3], ..Preprocess::WHOLE };
     Service::Pictures(Classifier::new(model, config.clone(), whole, labels, &device::cpu()).unwrap())
 }

@@ -8,6 +8,7 @@ mod local;
 mod multi_head;
 mod non_local;
 mod norm;
+pub(crate) mod packed;
 mod pointwise;
 mod position;
 mod recurrent;

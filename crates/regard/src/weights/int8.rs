@@ -13,7 +13,7 @@ use super::Tensors;
 
 const SCALE: &str = "_scale";
 
-/// Whether [`Prepared::int8`](crate::Prepared::int8) computes with this weight in eight bits.
+/// Whether [`PackedModel::int8`](crate::PackedModel::int8) computes with this weight in eight bits.
 pub(crate) fn is_map(name: &str) -> bool {
     let maps = ["attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"];
     name.starts_with("blocks.") && maps.iter().any(|map| name.ends_with(map))

@@ -23,7 +23,7 @@ pub struct LoadOptions {
     pub grid: Option<[usize; 2]>,
     /// Rows and columns of patches that the checkpoint was made for; a square when none.
     pub grid_from: Option<[usize; 2]>,
-    /// Leave large tensors in their file until somebody looks at them: for [`Once`](crate::Once), which looks once and
+    /// Leave large tensors in their file until somebody looks at them: for [`StreamedModel`](crate::StreamedModel), which looks once and
     /// soon. The file must stay as it is until then; elsewhere a tensor that cannot be read any more is a panic.
     pub lazily: bool,
 }

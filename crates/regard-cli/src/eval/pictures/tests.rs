@@ -1,6 +1,6 @@
 use super::*;
 use regard::data::{Picture, Preprocess};
-use regard::{Prepared, device, models};
+use regard::{PackedModel, device, models};
 
 /// Pictures of one level of gray each; every third is broken.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Dataset for Levels {
 fn pictures_that_can_be_read_come_in_order_with_their_labels_and_the_others_are_counted() {
     let config = models::preset("vit-nano").unwrap().config;
     let preprocess = Preprocess { mean: [0.0; 3], std: [1.0 / 255.0; 3], ..Preprocess::WHOLE };
-    let model = Prepared::new(config.init(&device::cpu()).unwrap());
+    let model = PackedModel::new(config.init(&device::cpu()).unwrap());
     let model = Classifier { name: String::new(), model, config, preprocess, labels: None };
     let pictures = Pictures { source: "levels".into(), dataset: Arc::new(Levels(vec!["even".into(), "odd".into()])) };
     let mut seen = Vec::new();

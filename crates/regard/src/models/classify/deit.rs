@@ -9,11 +9,13 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Preset};
+use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Packing, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
+use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     ledger_of_patches, prepend, small_table,
@@ -197,6 +199,16 @@ impl ImageTransformer for Deit {
 impl FamilyConfig for DeitConfig {
     fn position_grid(&self) -> Option<[usize; 2]> {
         Some(self.grid())
+    }
+}
+
+impl Packing for Deit {
+    fn packed_form(&self) -> PackedForm<'_> {
+        let tokens = std::iter::once(&self.cls_token).chain(&self.dist_token).collect();
+        let heads = std::iter::once(&self.head).chain(&self.head_dist).collect();
+        let (positions, readout) = (TablePositions::All(&self.pos_embed), Readout::Tokens);
+        let (embed, blocks, norm) = (&self.patch_embed, &self.blocks[..], &self.norm);
+        PackedForm::Transformer(TransformerParts { embed, tokens, positions, blocks, norm, readout, heads })
     }
 }
 

@@ -9,11 +9,13 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Preset};
+use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Packing, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
+use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     ledger_of_patches, prepend, small_table,
@@ -183,6 +185,15 @@ impl ImageTransformer for Deit3 {
 impl FamilyConfig for Deit3Config {
     fn position_grid(&self) -> Option<[usize; 2]> {
         Some(self.grid())
+    }
+}
+
+impl Packing for Deit3 {
+    fn packed_form(&self) -> PackedForm<'_> {
+        let (tokens, heads) = (vec![&self.cls_token], vec![&self.head]);
+        let (positions, readout) = (TablePositions::Patches(&self.pos_embed), Readout::Tokens);
+        let (embed, blocks, norm) = (&self.patch_embed, &self.blocks[..], &self.norm);
+        PackedForm::Transformer(TransformerParts { embed, tokens, positions, blocks, norm, readout, heads })
     }
 }
 

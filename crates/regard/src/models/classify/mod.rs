@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::config;
 use crate::cost::{Costed, Ledger};
 use crate::data::Preprocess;
+use crate::layers::packed::PackedForm;
 use crate::{Error, Pass};
 
 pub use inspect::{FamilyConfig, ImageTransformer, Inspect};
@@ -33,6 +34,14 @@ pub struct Preset<C> {
     pub preprocess: Preprocess,
     /// Its configuration.
     pub config: fn() -> C,
+}
+
+/// How a family is packed for inference; one without such a form has nothing to say.
+pub(crate) trait Packing {
+    /// What it can be packed into.
+    fn packed_form(&self) -> PackedForm<'_> {
+        PackedForm::None
+    }
 }
 
 /// Writes the enums over all families, so that a family is one line and forgetting a match is impossible.
@@ -113,6 +122,15 @@ macro_rules! families {
             pub fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
                 match self {
                     $(Self::$variant(model) => model.as_transformer_mut(),)*
+                }
+            }
+        }
+
+        impl Model {
+            /// What the model can be packed into for inference.
+            pub(crate) fn packed_form(&self) -> PackedForm<'_> {
+                match self {
+                    $(Self::$variant(model) => model.packed_form(),)*
                 }
             }
         }

@@ -12,7 +12,7 @@ use burn::nn::pool::MaxPool2d;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Preset};
+use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::attention::Affinity;
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
@@ -227,6 +227,9 @@ impl NonLocalResNet {
         Some((number, &self.non_local[number]))
     }
 }
+
+/// It runs layer by layer.
+impl Packing for NonLocalResNet {}
 
 impl Inspect for NonLocalResNet {
     fn blocks(&self) -> &'static str {

@@ -9,7 +9,7 @@ use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Preset};
+use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{BatchNorm, ConvNorm, GlobalAverage, Linear, square};
@@ -198,6 +198,9 @@ impl RegNet {
         self.head.fc.forward(GlobalAverage.forward(map))
     }
 }
+
+/// It runs layer by layer.
+impl Packing for RegNet {}
 
 impl Inspect for RegNet {
     fn blocks(&self) -> &'static str {

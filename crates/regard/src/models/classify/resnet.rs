@@ -11,14 +11,16 @@ use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2d;
 use burn::tensor::{Device, Tensor};
+use regard_kernels::residual;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Preset};
+use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
+use crate::layers::packed::{PackedForm, folded, linear};
 use crate::layers::{BatchNorm, GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem};
-use crate::{Error, Pass};
+use crate::{Error, Pass, device};
 
 /// A residual network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -180,6 +182,41 @@ impl Inspect for ResNet {
 }
 
 impl FamilyConfig for ResNetConfig {}
+
+impl Packing for ResNet {
+    fn packed_form(&self) -> PackedForm<'_> {
+        self.kernel().map_or(PackedForm::None, |kernel| PackedForm::Residual(Box::new(kernel)))
+    }
+}
+
+impl ResNet {
+    /// The whole network with its norms folded in; none on other devices.
+    fn kernel(&self) -> Option<residual::Residual> {
+        let weight = self.conv1.weight.val();
+        if weight.device() != device::cpu() {
+            return None;
+        }
+        let block = |block: &Residual| {
+            let Residual { conv1, bn1, conv2, bn2, conv3, bn3, downsample } = block;
+            let mut branch = vec![folded(conv1, bn1)?, folded(conv2, bn2)?];
+            if let (Some(convolution), Some(norm)) = (conv3, bn3) {
+                branch.push(folded(convolution, norm)?);
+            }
+            let shortcut = match downsample {
+                Some((convolution, norm)) => Some(folded(convolution, norm)?),
+                None => None,
+            };
+            Some(residual::BlockParameters { branch, shortcut })
+        };
+        Some(residual::Residual::new(&residual::Parameters {
+            channels: weight.dims()[1],
+            stem: folded(&self.conv1, &self.bn1)?,
+            pool: self.maxpool.is_some(),
+            blocks: self.layer_.iter().flatten().map(block).collect::<Option<_>>()?,
+            classifier: linear(&self.fc)?.map(|numbers| numbers.to_vec()),
+        }))
+    }
+}
 
 impl Costed for ResNet {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {

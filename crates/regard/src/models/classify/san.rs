@@ -7,14 +7,17 @@
 //! - stages are a list, so `layer2.0.sam.conv1` is called `stages.2.layer.0.sam.phi`: see [`upstream_name`];
 //! - 1x1 convolutions are linear maps `[out, in]`.
 
+mod packed;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Preset};
+use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::attention::{PairPosition, PairRelation, PatchRelation};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
+use crate::layers::packed::PackedForm;
 use crate::layers::{BatchNorm, Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, block_max, positive};
 use crate::{Error, Pass};
 
@@ -246,6 +249,12 @@ impl Inspect for San {
 }
 
 impl FamilyConfig for SanConfig {}
+
+impl Packing for San {
+    fn packed_form(&self) -> PackedForm<'_> {
+        packed::kernel(self).map_or(PackedForm::None, |kernel| PackedForm::San(Box::new(kernel)))
+    }
+}
 
 impl Costed for San {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {

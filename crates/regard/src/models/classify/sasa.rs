@@ -17,7 +17,7 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Preset};
+use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::convolution::Convolve;
 use crate::data::Preprocess;
 use crate::layers::{
@@ -281,6 +281,9 @@ impl Sasa {
         self.fc.forward(features)
     }
 }
+
+/// It runs layer by layer.
+impl Packing for Sasa {}
 
 impl Inspect for Sasa {
     fn blocks(&self) -> &'static str {

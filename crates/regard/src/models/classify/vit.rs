@@ -8,11 +8,13 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Preset};
+use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Packing, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
+use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     ledger_of_patches, prepend, small_table,
@@ -213,6 +215,19 @@ impl ImageTransformer for Vit {
 impl FamilyConfig for VitConfig {
     fn position_grid(&self) -> Option<[usize; 2]> {
         Some(self.grid())
+    }
+}
+
+impl Packing for Vit {
+    fn packed_form(&self) -> PackedForm<'_> {
+        let (readout, norm) = match (&self.norm, &self.fc_norm) {
+            (Some(norm), None) => (Readout::Tokens, norm),
+            (None, Some(norm)) => (Readout::Mean, norm),
+            _ => return PackedForm::None,
+        };
+        let (tokens, positions) = (self.cls_token.iter().collect(), TablePositions::All(&self.pos_embed));
+        let (embed, blocks, heads) = (&self.patch_embed, &self.blocks[..], vec![&self.head]);
+        PackedForm::Transformer(TransformerParts { embed, tokens, positions, blocks, norm, readout, heads })
     }
 }
 

@@ -198,7 +198,7 @@ fn weights_that_are_not_finite_are_refused_when_read_at_once_and_when_streamed()
     assert!(error.contains(name) && error.contains("NaN"), "{error}");
     let lazily = LoadOptions { lazily: true, ..LoadOptions::default() };
     let image = crate::testing::random([1, 3, 32, 32], 1);
-    let streamed = crate::Once::new(source.load_with(&cpu(), &lazily).unwrap().model);
+    let streamed = crate::StreamedModel::new(source.load_with(&cpu(), &lazily).unwrap().model);
     let error = streamed.and_then(|model| model.forward(image)).unwrap_err().to_string();
     assert!(error.contains(name) && error.contains("NaN"), "{error}");
 }

@@ -1,18 +1,18 @@
-//! The form of SAN: norms as lines, phi, psi and beta as one map.
+//! SAN packed for inference: norms as lines, phi, psi and beta as one map.
 
 use regard_kernels::san::{Affine, Block, Conv1x1, Operator, San, Stage};
 use regard_kernels::window::Window;
 
-use super::{linear, numbers};
+use super as model;
 use crate::attention::PatchRelation;
 use crate::batch_norm::BatchNorm;
 use crate::device;
 use crate::fused::Numbers;
+use crate::layers::packed::{linear, numbers};
 use crate::layers::{Pointwise, SanUnit};
-use crate::models::san as model;
 
 /// None on other devices, for windows without a kernel and for norms of several kinds in one gamma.
-pub(super) fn prepared(san: &model::San) -> Option<San> {
+pub(super) fn kernel(san: &model::San) -> Option<San> {
     let weight = san.conv_in.weight.val();
     if weight.device() != device::cpu() {
         return None;
