@@ -88,9 +88,10 @@ impl Failure {
         if let Self::Input { details, .. } = self
             && !details.is_empty()
         {
-            text += &match verbose {
-                true => details.iter().map(|detail| format!("  {detail}\n")).collect::<String>(),
-                false => "note: `--verbose` lists every tensor\n".to_string(),
+            text += &if verbose {
+                format!("  {}\n", details.join("\n  "))
+            } else {
+                "note: `--verbose` lists every tensor\n".to_string()
             };
         }
         // nothing is left to do when stderr is gone too

@@ -157,7 +157,6 @@ pub fn note_fresh(source: &ModelSource) -> Result<(), Failure> {
 
 /// A loaded model for whoever measures or answers: packed, in eight bits if asked for.
 pub struct Classifier {
-    pub name: String,
     pub model: PackedModel,
     pub config: ModelConfig,
     pub preprocess: Preprocess,
@@ -166,8 +165,8 @@ pub struct Classifier {
 
 impl Classifier {
     pub fn load(source: &ModelSource, int8: bool, device: &Device) -> Result<Self, Failure> {
-        let LoadedModel { name, model, config, preprocess, labels, .. } = source.load(device)?;
-        Ok(Self { name, model: packed(model, int8)?, config, preprocess, labels })
+        let LoadedModel { model, config, preprocess, labels, .. } = source.load(device)?;
+        Ok(Self { model: packed(model, int8)?, config, preprocess, labels })
     }
 }
 

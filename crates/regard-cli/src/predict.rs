@@ -98,14 +98,12 @@ impl Ready {
 }
 
 fn source(args: &Args) -> Result<ModelSource, Failure> {
-    let name = match args.model.name(None)? {
-        Some(name) => name,
-        None => {
-            let note = "which knows ten kinds of clothes; `--model` names another";
-            writeln!(stderr(), "note: no model was named: the embedded `{USUAL}` answers, {note}")?;
-            USUAL.into()
-        }
-    };
+    let name = args.model.name(None)?;
+    if name.is_none() {
+        let note = "which knows ten kinds of clothes; `--model` names another";
+        writeln!(stderr(), "note: no model was named: the embedded `{USUAL}` answers, {note}")?;
+    }
+    let name = name.unwrap_or_else(|| USUAL.into());
     let source = args.model.changes.source(&name)?;
     note_fresh(&source)?;
     Ok(source)

@@ -59,7 +59,7 @@ fn summary(problems: &[String], looks_like: Option<&str>) -> String {
     // a name comes from a file, and may be of any length
     let short = |problem: &String| problem.chars().take(200).collect::<String>();
     let text = match problems {
-        few if few.len() <= SHOWN => few.iter().map(|problem| format!("\n  {}", short(problem))).collect(),
+        few if few.len() <= SHOWN => few.iter().flat_map(|problem| ["\n  ".to_string(), short(problem)]).collect(),
         many => format!("{} tensors differ\n  {}, ..", many.len(), short(&many[0])),
     };
     match looks_like {

@@ -12,7 +12,7 @@ use regard_kernels::transformer::{BlockParameters, LazyBlock, LazyLinear, Packed
 use crate::device;
 use crate::layers::packed::{PackedForm, Pair, TransformerParts, both, linear, norm, numbers};
 use crate::layers::{EncoderBlock, LayerScale, Linear};
-use crate::models::{Model, ModelConfig};
+use crate::models::{ImageTransformer, Model, ModelConfig};
 use crate::{Error, Pass, weights};
 
 /// A model that only answers.
@@ -144,7 +144,7 @@ impl StreamedModel {
 
 /// The blocks of a transformer.
 fn blocks_mut(model: &mut Model) -> Option<&mut Vec<EncoderBlock>> {
-    model.as_transformer_mut().map(|transformer| transformer.encoder_blocks_mut())
+    model.as_transformer_mut().map(<dyn ImageTransformer>::encoder_blocks_mut)
 }
 
 /// The parts of a transformer whose blocks the kernel computes.

@@ -9,13 +9,13 @@ pub fn imagenet() -> Vec<String> {
     include_str!("imagenet.txt").lines().map(String::from).collect()
 }
 
-/// The WordNet identifiers of ImageNet-1k's classes (`n01440764`), in the order of their indices.
+/// The `WordNet` identifiers of ImageNet-1k's classes (`n01440764`), in the order of their indices.
 pub fn imagenet_synsets() -> impl ExactSizeIterator<Item = &'static str> {
     include_str!("imagenet_synsets.txt").lines().collect::<Vec<_>>().into_iter()
 }
 
 /// The class that a text names: its number, its name in any case with `_` for spaces, or for ImageNet's thousand classes its
-/// WordNet identifier.
+/// `WordNet` identifier.
 #[must_use]
 pub fn find(text: &str, names: &[String]) -> Option<usize> {
     let plain = |name: &str| name.trim().replace('_', " ").to_lowercase();

@@ -24,10 +24,10 @@ pub enum Resize {
     Stretch,
 }
 
-impl Resize {
-    fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
+/// What serde leaves out of a file.
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands over a reference
+fn is_usual(resize: &Resize) -> bool {
+    *resize == Resize::default()
 }
 
 /// What a model expects of a picture.
@@ -41,7 +41,7 @@ pub struct Preprocess {
     /// The part of the short side that the central crop keeps: 0.875 resizes to 256 for a crop of 224.
     pub crop: f64,
     pub filter: Filter,
-    #[serde(default, skip_serializing_if = "Resize::is_usual")]
+    #[serde(default, skip_serializing_if = "is_usual")]
     pub resize: Resize,
 }
 

@@ -80,12 +80,10 @@ pub(super) fn preprocess(config: &Value) -> Result<Preprocess, String> {
     if config["rescale_factor"].as_f64().is_some_and(|factor| (factor * 255.0 - 1.0).abs() > 1e-3) {
         return Err(format!("`rescale_factor` is {}, and only 1/255 is supported", config["rescale_factor"]));
     }
-    let filter = match config["resample"].as_u64() {
-        Some(2) => Filter::Bilinear,
-        Some(3) => Filter::Bicubic,
-        None if deit => Filter::Bicubic,
-        None => Filter::Bilinear,
-        Some(other) => return Err(format!("`resample` is {other}; 2 (bilinear) and 3 (bicubic) are supported")),
+    let filter = match config["resample"].as_u64().unwrap_or(if deit { 3 } else { 2 }) {
+        2 => Filter::Bilinear,
+        3 => Filter::Bicubic,
+        other => return Err(format!("`resample` is {other}; 2 (bilinear) and 3 (bicubic) are supported")),
     };
     let size = &config["size"];
     let (resized, resize) = match size["shortest_edge"].as_u64() {
@@ -98,9 +96,10 @@ pub(super) fn preprocess(config: &Value) -> Result<Preprocess, String> {
         return Err(format!("`crop_size` is {}, and pictures are resized to {size}", config["crop_size"]));
     }
     let three = |field: &str, usual: f32| channels(&config[field]).unwrap_or([usual; 3]);
-    let (mean, std) = match is("do_normalize", true) {
-        true => (three("image_mean", 0.5), three("image_std", 0.5)),
-        false => ([0.0; 3], [1.0; 3]),
+    let (mean, std) = if is("do_normalize", true) {
+        (three("image_mean", 0.5), three("image_std", 0.5))
+    } else {
+        ([0.0; 3], [1.0; 3])
     };
     Ok(Preprocess { mean, std, crop, filter, resize })
 }

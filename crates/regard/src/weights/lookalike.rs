@@ -25,8 +25,9 @@ pub(super) fn presets_like(found: &BTreeMap<String, Vec<usize>>) -> Option<Strin
         if same * 10 < here.max(there) * 9 {
             continue;
         }
-        // twice what is sure, and one for what may differ
-        let score = 2 * same + wanted.iter().filter(|(name, _)| !is_body(name)).filter(|entry| fits(*entry)).count();
+        // twice what is sure, one for what may differ, less what is missing
+        let sure = 2 * same + wanted.iter().filter(|(name, _)| !is_body(name)).filter(|entry| fits(*entry)).count();
+        let score = sure.saturating_sub(here - same);
         match score.cmp(&best.0) {
             std::cmp::Ordering::Greater => best = (score, vec![preset.name]),
             std::cmp::Ordering::Equal => best.1.push(preset.name),

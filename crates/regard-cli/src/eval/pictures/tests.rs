@@ -36,7 +36,7 @@ fn pictures_that_can_be_read_come_in_order_with_their_labels_and_the_others_are_
     let config = models::preset("vit-nano").unwrap().config;
     let preprocess = Preprocess { mean: [0.0; 3], std: [1.0 / 255.0; 3], ..Preprocess::WHOLE };
     let model = PackedModel::new(config.init(&device::cpu()).unwrap());
-    let model = Classifier { name: String::new(), model, config, preprocess, labels: None };
+    let model = Classifier { model, config, preprocess, labels: None };
     let pictures = Pictures { source: "levels".into(), dataset: Arc::new(Levels(vec!["even".into(), "odd".into()])) };
     let mut seen = Vec::new();
     let unreadable = pictures.visit(&model, 2, &device::cpu(), |images, labels| {

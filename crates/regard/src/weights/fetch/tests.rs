@@ -64,6 +64,7 @@ fn a_dropped_connection_is_continued_where_it_ended() {
 fn a_download_given_up_is_continued_by_the_next_process() {
     let cache = tempfile::tempdir().unwrap();
     let address = |server: &Server| Address::HuggingFace {
+        revision: None,
         owner: "o".into(),
         name: "n".into(),
         file: Some(format!("{}.bin", server.root.len())),
