@@ -1,4 +1,4 @@
-//! `regard analyse`: what can be found out about models, over many pictures or from their weights alone.
+//! `regard analyse`: measures of a model, over many pictures or from its weights alone.
 
 mod cka;
 mod field;
@@ -17,7 +17,7 @@ use crate::model::at_least_one;
 use crate::subject::Subject;
 use pictures::Pictures;
 
-/// Find out how models look and how alike their layers are
+/// Measure where models look and how similar their layers are
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,21 +26,21 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Analysis {
-    /// How alike the layers of two models are, or of one: centred kernel alignment, unbiased, by minibatches of 4 or more
+    /// How similar the layers of two models are, or of one: centred kernel alignment (CKA), unbiased, by minibatches of 4 or more
     Cka(OverPictures),
-    /// How far each head looks, in pixels
+    /// How far each head looks: mean attention distance in pixels
     Distance(OverPictures),
-    /// At how many things each head looks at once, in nats
+    /// How spread out the attention of each head is: entropy in nats
     Entropy(OverPictures),
-    /// On which pixels the middle of each layer depends
+    /// Which pixels the centre of each layer depends on: effective receptive fields
     Field(OverPictures),
-    /// How alike the places of a picture are to a transformer that has learned them
+    /// How similar the learned position embeddings of a transformer are
     Positions(WithoutPictures),
-    /// The principal components of the filters that meet the pixels
+    /// The principal components of the filters of the first layer
     Filters(WithoutPictures),
 }
 
-/// What is needed to look at pictures.
+/// Arguments of an analysis over pictures.
 #[derive(Debug, clap::Args)]
 struct OverPictures {
     #[command(flatten)]
@@ -54,23 +54,23 @@ struct OverPictures {
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = at_least_one)]
     pictures: usize,
 
-    /// Pictures at a time
+    /// Batch size
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
 }
 
-/// What is needed to look at weights alone.
+/// Arguments of an analysis of weights alone.
 #[derive(Debug, clap::Args)]
 struct WithoutPictures {
     #[command(flatten)]
     common: Common,
 
-    /// Taken as by the other analyses, and not read
+    /// Accepted as by the other analyses, and ignored
     #[arg(long, value_name = "NAME|DIR", hide = true)]
     data: Option<String>,
 }
 
-/// What is needed in any case.
+/// Arguments of every analysis.
 #[derive(Debug, clap::Args)]
 struct Common {
     /// Models: run folders, PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, embedded ones such as `fashion-vit`,
@@ -88,7 +88,7 @@ struct Common {
 }
 
 /// An analysis of models over pictures.
-type Look = fn(&[Subject], &Pictures, &Device) -> Result<Findings, Failure>;
+type Analyse = fn(&[Subject], &Pictures, &Device) -> Result<Findings, Failure>;
 
 impl Analysis {
     const fn common(&self) -> &Common {
@@ -100,9 +100,9 @@ impl Analysis {
 
     /// What was found, and how many pictures could not be read.
     fn run(&self, subjects: &[Subject], device: &Device) -> Result<(Findings, usize), Failure> {
-        let over = |over: &OverPictures, look: Look| -> Result<(Findings, usize), Failure> {
+        let over = |over: &OverPictures, analyse: Analyse| -> Result<(Findings, usize), Failure> {
             let pictures = Pictures::open(&over.data, over.pictures, over.batch)?;
-            Ok((look(subjects, &pictures, device)?, pictures.unreadable))
+            Ok((analyse(subjects, &pictures, device)?, pictures.unreadable))
         };
         match self {
             Self::Cka(args) => over(args, cka::run),
@@ -116,11 +116,11 @@ impl Analysis {
 }
 
 impl WithoutPictures {
-    fn alone(&self, look: impl FnOnce() -> Result<Findings, Failure>) -> Result<(Findings, usize), Failure> {
+    fn alone(&self, analyse: impl FnOnce() -> Result<Findings, Failure>) -> Result<(Findings, usize), Failure> {
         if self.data.is_some() {
-            writeln!(stderr(), "note: weights are looked at without pictures: `--data` is not read")?;
+            writeln!(stderr(), "note: this analysis needs no pictures: `--data` is ignored")?;
         }
-        Ok((look()?, 0))
+        Ok((analyse()?, 0))
     }
 }
 
@@ -128,24 +128,24 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let common = args.analysis.common();
     if let (Analysis::Cka(_), 3..) = (&args.analysis, common.models.len()) {
         let message = format!("{} models", common.models.len());
-        return Err(Failure::input(message, "layers of one model or of two are compared"));
+        return Err(Failure::input(message, "compare the layers of one model or of two"));
     }
     if let Some(file) = common.output.as_ref().filter(|folder| folder.is_file()) {
         return Err(Failure::input(format!("`{}` is a file", file.display()), "`-o` takes a folder"));
     }
     let subjects = common.models.iter().map(|text| Subject::of(text, device)).collect::<Result<Vec<_>, _>>()?;
     let (findings, unreadable) = args.analysis.run(&subjects, device)?;
-    tell(&findings, common, out)?;
+    output(&findings, common, out)?;
     match unreadable {
         0 => findings.hold(),
         bad => Err(Failure::input(
             format!("{bad} pictures could not be read"),
-            "each is named above; the numbers are of the others",
+            "they are listed above; the numbers cover the others",
         )),
     }
 }
 
-fn tell(findings: &Findings, args: &Common, out: &mut impl Write) -> Result<(), Failure> {
+fn output(findings: &Findings, args: &Common, out: &mut impl Write) -> Result<(), Failure> {
     findings.print(args.json, out)?;
     match &args.output {
         Some(folder) => findings.write(&folder.join("report.html"), folder),

@@ -1,4 +1,4 @@
-//! `regard explain`: where does a model look on this picture, and for which answer?
+//! `regard explain`: where a model looks on a picture, and what its answer rests on.
 
 mod panels;
 
@@ -21,7 +21,7 @@ use crate::model::ModelArgs;
 use crate::subject::Subject;
 use panels::Panels;
 
-/// Show where a model looks on a picture, layer by layer, and what speaks for its answer
+/// Show where a model looks on a picture, layer by layer, and what its answer rests on
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// JPEG, PNG, WebP, GIF or BMP
@@ -35,15 +35,15 @@ pub struct Args {
     #[arg(short, long, value_name = "PAGE.html")]
     output: Option<PathBuf>,
 
-    /// The class whose reasons are shown, by name or number; by default the best answer
+    /// The class to explain, by name or number; by default the best answer
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
 
-    /// The place that looks, as shares of the height and the width of what the model sees
-    #[arg(long, value_name = "ROW,COLUMN", default_value = "0.5,0.5", value_parser = parse_place)]
+    /// The query whose attention is shown, as fractions of the height and the width of what the model sees
+    #[arg(long, value_name = "ROW,COLUMN", default_value = "0.5,0.5", value_parser = parse_point)]
     at: [f64; 2],
 
-    /// The share of each layer's smallest weights that rollouts leave out
+    /// The fraction of each layer's smallest weights that rollouts set to zero
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     discard: f64,
 
@@ -60,7 +60,7 @@ pub struct Args {
     json: bool,
 }
 
-fn parse_place(text: &str) -> Result<[f64; 2], String> {
+fn parse_point(text: &str) -> Result<[f64; 2], String> {
     let numbers: Vec<f64> = text.split(',').filter_map(|part| part.trim().parse().ok()).collect();
     match numbers[..] {
         [row, column] if (0.0..=1.0).contains(&row) && (0.0..=1.0).contains(&column) => Ok([row, column]),
@@ -88,7 +88,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     findings.hold()
 }
 
-/// That a page can be written there.
+/// Whether a page can be written there.
 fn check_page(path: &Path) -> Result<(), Failure> {
     if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html")) {
         return Err(Failure::input(format!("unknown page format: `{}`", path.display()), "end the name with .html"));
@@ -108,7 +108,7 @@ fn class_of(text: &str, names: &[String]) -> Result<usize, Failure> {
         let hint = if near.is_empty() {
             format!("a name, or a number below {}", names.len())
         } else {
-            format!("there are: {}", near.join("; "))
+            format!("similar names: {}", near.join("; "))
         };
         Failure::input(format!("unknown class `{text}`"), hint)
     })
@@ -118,9 +118,10 @@ fn class_of(text: &str, names: &[String]) -> Result<usize, Failure> {
 struct Found {
     explanation: Explanation,
     class: usize,
-    /// Of the class token and of the place.
+    /// Attention of the class token.
     token: Vec<Maps>,
-    place: Vec<Maps>,
+    /// Attention of the query at `--at`.
+    query: Vec<Maps>,
     rollouts: Vec<(&'static str, Rollout)>,
     cam: Option<Cam>,
     checks: Vec<Check>,
@@ -139,8 +140,8 @@ impl Found {
         let explanation = explain(model, image.clone(), args.top)?;
         let class = chosen.unwrap_or(explanation.answers[0].class);
         let (mut checks, mut rollouts, mut of_class) = (explanation.checks(), Vec::new(), None);
-        let (token, place) = (explanation.maps(Query::Token(0)), explanation.maps(Query::At(args.at)));
-        checks.extend(Check::worst(token.iter().chain(&place).filter_map(Maps::check)));
+        let (token, query) = (explanation.maps(Query::Token(0)), explanation.maps(Query::At(args.at)));
+        checks.extend(Check::worst(token.iter().chain(&query).filter_map(Maps::check)));
         if model.as_transformer().is_some() {
             let options = |fusion| RolloutOptions { fusion, discard: args.discard };
             for (name, fusion) in [("mean", Fusion::Mean), ("max", Fusion::Max), ("min", Fusion::Min)] {
@@ -155,7 +156,7 @@ impl Found {
             checks.push(found.check.clone());
             of_class = Some(found);
         }
-        Ok(Self { explanation, class, token, place, rollouts, cam: of_class, checks })
+        Ok(Self { explanation, class, token, query, rollouts, cam: of_class, checks })
     }
 
     fn findings(
@@ -172,42 +173,41 @@ impl Found {
             vec![Part::new("answers", "").figure("picture", panels.alone(&subject.name)).table(self.answers(names))];
         if !self.rollouts.is_empty() {
             let text = format!(
-                "What the class token has mixed in itself after all layers, with heads fused by mean, maximum and minimum; \
-                 the last one multiplies weights by the gradient of the class {class}."
+                "How much of each patch has reached the class token after all layers, with heads fused by mean, maximum and \
+                 minimum; the last one multiplies weights by the gradient of the class {class}."
             );
             parts.push(Part::new("rollout", text).figure("rollout", panels.rollouts(&self.rollouts, class)));
         }
         if let Some(cam) = &self.cam {
-            let text =
-                format!("The places of the map after {} that speak for the class {class} (Grad-CAM).", cam.layer);
-            parts.push(Part::new("what speaks for the class", text).figure("grad-cam", panels.cam(cam, class)));
+            let text = format!("Which pixels of the map after {} support the class {class} (Grad-CAM).", cam.layer);
+            parts.push(Part::new("evidence for the class", text).figure("grad-cam", panels.cam(cam, class)));
         }
         parts.extend(self.lens(names));
         if !self.token.is_empty() {
-            let text = "Every layer and head by its number. Each map is scaled from its least to its greatest value.";
+            let text = "By layer and head. Each map is scaled from its lowest to its highest value.";
             parts.push(
                 Part::new("where the class token looks", text)
                     .figure("class-token", panels.maps("class token", &self.token)),
             );
         }
-        if !self.place.is_empty() {
-            let text = "The place that looks is framed. Vector attention has a map for each group of channels with the same \
-                        weights; the first ones are shown.";
-            let name = format!("place at {:.2} of the height and {:.2} of the width", args.at[0], args.at[1]);
+        if !self.query.is_empty() {
+            let text = "The query is framed. Vector attention has a map for each group of channels with the same weights; the \
+                        first ones are shown.";
+            let name = format!("query at {:.2} of the height and {:.2} of the width", args.at[0], args.at[1]);
             parts.push(
-                Part::new("where a place looks", text)
-                    .figure("place", panels.maps(&name, &self.place))
-                    .table(spread(&self.place)),
+                Part::new("where one query looks", text)
+                    .figure("place", panels.maps(&name, &self.query))
+                    .table(spread(&self.query)),
             );
         }
-        if self.place.iter().any(|maps| maps.kernels.is_some()) {
-            let text = "The weights that the place gives to its window, from the least (dark) to the greatest, for each \
-                        group of channels; below each the least and the greatest.";
-            parts.push(Part::new("adaptive kernels", text).figure("kernels", panels::kernels(&self.place)));
+        if self.query.iter().any(|maps| maps.kernels.is_some()) {
+            let text = "The weights that the query gives to its window, from the lowest (dark) to the highest, for each group of \
+                        channels; the lowest and the highest are below each.";
+            parts.push(Part::new("adaptive kernels", text).figure("kernels", panels::kernels(&self.query)));
         }
         Ok(Findings {
             title: format!("{} under {}", args.picture.file_name().unwrap_or_default().display(), subject.name),
-            lead: format!("what it answers, where it looks, and what speaks for {class}"),
+            lead: format!("its answers, where it looks, and the evidence for {class}"),
             parts,
             checks: self.checks.clone(),
             data: self.data(args, subject, names),
@@ -250,7 +250,7 @@ impl Found {
             scale: Scale::Linear,
             lines: vec![Line { name: last.clone(), points, stroke: Stroke::Strong }],
         };
-        let text = "What each layer would answer if it were the last: its class token, or the mean of its tokens, through the final norm and head.";
+        let text = "What each layer would answer if it were the last one: its class token, or the mean of its tokens, through the final norm and head.";
         Some(Part::new("logit lens", text).figure("lens", figure).table(table))
     }
 
@@ -282,7 +282,7 @@ impl Found {
             "at": args.at,
             "layers": self.explanation.attentions.iter().map(layer_data).collect::<Vec<_>>(),
             "class_token": self.token,
-            "place": self.place,
+            "place": self.query,
         })
     }
 }
@@ -303,11 +303,10 @@ fn layer_data(attention: &Attention) -> serde_json::Value {
     })
 }
 
-/// How much of its weight each layer's place gives to itself, and to the greatest of the others.
-fn spread(place: &[Maps]) -> Table {
-    let mut table =
-        Table::new().words("layer").numbers("heads").numbers("to itself, %").numbers("to the most looked at, %");
-    for maps in place {
+/// How much of its weight the query gives to itself in each layer, and the highest weight that it gives.
+fn spread(query: &[Maps]) -> Table {
+    let mut table = Table::new().words("layer").numbers("heads").numbers("to itself, %").numbers("highest, %");
+    for maps in query {
         let mean = maps.mean();
         let own = maps.query.filter(|_| maps.size[0] * maps.size[1] == mean.len());
         let own = own.and_then(|[row, column]| mean.get(row * maps.size[1] + column));

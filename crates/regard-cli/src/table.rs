@@ -1,6 +1,6 @@
 //! `regard table`: the papers' numbers beside ours.
 
-use regard::analyse::papers::{Cell, Row, Table, Verdict};
+use regard::analyse::papers::{Cell, PaperRow, Table, Verdict};
 use std::io::Write;
 
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         return print_json(&rows, out);
     }
     writeln!(out, "{:<36}{:>9}{:>14}  {:<11}{:>7}{:>16}", "", "paper M", "ours", "", "paper G", "ours")?;
-    for Row { name, parameters, flops, note } in &rows {
+    for PaperRow { name, parameters, flops, note } in &rows {
         // the decks print whole millions for transformers
         let decimals = match args.paper {
             Paper::Vit => 0,

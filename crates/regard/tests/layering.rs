@@ -78,7 +78,7 @@ fn another_model(own: &[&str], imported: &[String]) -> Option<String> {
     let [first, second] = [0, 1].map(|at| imported.get(at).filter(is_module));
     let other = match first? {
         first if first == room => second.filter(|second| second != name)?,
-        first if first == "config" => return None,
+        first if ["config", "limits"].contains(&first.as_str()) => return None,
         first => first,
     };
     (*name != "mod").then(|| format!("model `{name}` imports another, `{other}`"))

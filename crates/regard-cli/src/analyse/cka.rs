@@ -1,4 +1,4 @@
-//! How alike the layers of two models are.
+//! How similar the layers of two models are.
 
 use burn::tensor::Device;
 use regard::analyse::{Check, Cka, Gram, cka};
@@ -21,7 +21,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
     };
     let mut sums = vec![Cka::default(); pairs.len()];
     let (mut checks, mut left_out) = (Vec::new(), 0);
-    // a remainder that is too small is left out; batches that are all too small are an error
+    // a last batch that is too small is left out; if every batch is too small, that is an error
     let usable = |batch: &[Picture], batches: usize| batch.len() >= cka::FEWEST || batches == 0;
     let mut batches = 0;
     pictures.visit(1, "comparing layers", |batch, _| {
@@ -38,7 +38,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
         Ok(())
     })?;
     if left_out > 0 {
-        writeln!(stderr(), "note: the last {left_out} pictures are too few for a batch and were left out")?;
+        writeln!(stderr(), "note: left out the last {left_out} pictures, which are too few for a batch")?;
     }
     let (mut parts, mut data) = (Vec::new(), Vec::new());
     for (sum, [rows, columns]) in sums.iter().zip(&pairs) {
@@ -46,9 +46,9 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
         let similarity = sum.similarity()?;
         let title = if std::ptr::eq(rows, columns) { rows.clone() } else { format!("{rows} and {columns}") };
         let mut table =
-            Table::new().words(rows).words(format!("most alike in {columns}")).numbers("CKA").numbers("mean CKA");
+            Table::new().words(rows).words(format!("most similar in {columns}")).numbers("CKA").numbers("mean CKA");
         for (layer, values) in similarity.rows.iter().zip(&similarity.values) {
-            // a layer is most like itself: the others are of interest
+            // a layer is most similar to itself: the others are of interest
             let others = || {
                 values
                     .iter()
@@ -71,15 +71,18 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
         };
         let name = format!("cka-{}", parts.len());
         parts.push(
-            Part::new(title, "1 where two layers arrange the pictures alike, 0 where they have nothing in common.")
-                .figure(name, figure)
-                .table(table),
+            Part::new(
+                title,
+                "1 where two layers represent the pictures in the same way, 0 where they have nothing in common.",
+            )
+            .figure(name, figure)
+            .table(table),
         );
         data.push(json!({ "row_model": rows, "column_model": columns, "similarity": similarity }));
     }
     let names: Vec<&str> = subjects.iter().map(|subject| subject.name.as_str()).collect();
     Ok(Findings {
-        title: format!("how alike layers are: {}", names.join(", ")),
+        title: format!("similarity of layers: {}", names.join(", ")),
         lead: format!("linear CKA by minibatches, unbiased, over {} pictures", pictures.len() - left_out),
         parts,
         checks: Check::worst(checks).into_iter().collect(),

@@ -1,4 +1,4 @@
-//! On which pixels the middle of each layer depends.
+//! Effective receptive fields: which pixels the centre of each layer depends on.
 
 use burn::tensor::Device;
 use regard::analyse::{Field, Fields};
@@ -37,7 +37,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
             side: 128.0,
             panels: fields.iter().map(panel).collect(),
         };
-        let mut table = Table::new().words("layer").numbers("radius, pixels").numbers("half is in, % of the pixels");
+        let mut table = Table::new().words("layer").numbers("radius, pixels").numbers("pixels with half of it, %");
         for field in &fields {
             table.row([field.layer.clone(), format!("{:.1}", field.radius), format!("{:.2}", 100.0 * field.half)]);
         }
@@ -48,23 +48,23 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
             points: fields.iter().enumerate().map(|(at, field)| [depth(at), field.radius / side]).collect(),
             stroke: Stroke::Strong,
         });
-        let text = "The magnitude of the gradient of each layer's middle with respect to every pixel, from dark to bright by its root.";
+        let text = "The magnitude of the gradient of each layer's centre with respect to every pixel; brightness is its square root.";
         parts.push(Part::new(&subject.name, text).figure(format!("field-{index}"), sheet).table(table));
         data.push(json!({ "model": subject.name, "layers": fields }));
     }
     let figure = Lines {
         title: "radius of receptive fields".into(),
-        x: "depth, share of the blocks".into(),
-        y: "radius, share of the picture's height".into(),
+        x: "depth, fraction of the blocks".into(),
+        y: "radius, fraction of the image height".into(),
         scale: Scale::Linear,
         lines: curves,
     };
-    let text = "The root of the mean squared distance from the middle, weighted by the gradient's magnitude; 0.41 is the whole picture alike.";
+    let text = "The root mean square distance from the centre, weighted by the gradient's magnitude; 0.41 is the whole image equally.";
     parts.insert(0, Part::new("by depth", text).figure("radius", figure));
     Ok(Findings {
         title: "effective receptive fields".into(),
         lead: format!(
-            "the gradient of the middle of each layer with respect to the picture, over {} pictures",
+            "the gradient of the centre of each layer with respect to the image, over {} pictures",
             pictures.len()
         ),
         parts,

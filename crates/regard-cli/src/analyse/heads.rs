@@ -1,4 +1,4 @@
-//! How far each head looks, and at how many things at once.
+//! Mean attention distance and attention entropy by layer and head.
 
 use burn::tensor::Device;
 use regard::Pass;
@@ -26,8 +26,8 @@ pub fn distance(subjects: &[Subject], pictures: &Pictures, device: &Device) -> R
         name: "distance",
         title: "mean attention distance",
         unit: "pixels",
-        text: "The mean distance between a place and what it looks at, weighted by attention; the class token is dropped \
-               and rows are made to sum to one again. Heads are sorted.",
+        text: "The mean distance between a query and what it attends to, weighted by attention; the class token is dropped \
+               and rows are normalised again. Heads are sorted.",
         of: analyse::distance,
     };
     run(&measure, subjects, pictures, device)
@@ -38,7 +38,7 @@ pub fn entropy(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Re
         name: "entropy",
         title: "attention entropy",
         unit: "nats",
-        text: "0 when a head looks at one thing, the logarithm of their number when it looks at all alike. Heads are sorted.",
+        text: "0 when a head attends to a single key, ln(N) when it attends to N keys equally. Heads are sorted.",
         of: |attention, sample, head| Ok(analyse::entropy(attention, sample, head)),
     };
     run(&measure, subjects, pictures, device)
@@ -75,7 +75,7 @@ fn run(measure: &Measure, subjects: &[Subject], pictures: &Pictures, device: &De
     })
 }
 
-/// A curve through the layers for the least, the middle and the greatest head, and a faint one for each of a few.
+/// A curve over the layers for the mean, the lowest and the highest head, and a faint one for each of a few heads.
 fn figure(measure: &Measure, subject: &Subject, layers: &[ByHead]) -> Lines {
     // more would have to share colours
     const FEW: usize = 6;
@@ -91,8 +91,8 @@ fn figure(measure: &Measure, subject: &Subject, layers: &[ByHead]) -> Lines {
     };
     let mut lines = vec![
         curve("mean", &|layer| Some(layer.mean()), Stroke::Strong),
-        curve("least head", &|layer| sorted(layer).first().copied(), Stroke::Strong),
-        curve("greatest head", &|layer| sorted(layer).last().copied(), Stroke::Strong),
+        curve("lowest head", &|layer| sorted(layer).first().copied(), Stroke::Strong),
+        curve("highest head", &|layer| sorted(layer).last().copied(), Stroke::Strong),
     ];
     let most = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(0);
     if most > 3 && most <= FEW {
@@ -109,7 +109,7 @@ fn figure(measure: &Measure, subject: &Subject, layers: &[ByHead]) -> Lines {
 
 fn table(layers: &[ByHead]) -> Table {
     const FEW: usize = 12;
-    let mut table = Table::new().words("layer").numbers("heads").numbers("mean").words("each, sorted");
+    let mut table = Table::new().words("layer").numbers("heads").numbers("mean").words("heads, sorted");
     for layer in layers {
         let mut heads = layer.heads.clone();
         heads.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What weights say without a picture: positions and filters.
+//! Analyses of weights alone: position embeddings and first filters.
 
 use regard::analyse::{Filters, PositionSimilarity, filters as filters_of, positions as positions_of};
 use regard::data::Picture;
@@ -19,39 +19,40 @@ pub fn positions(subjects: &[Subject]) -> Result<Findings, Failure> {
     for (index, subject) in subjects.iter().enumerate() {
         let found = positions_of(&subject.model)?;
         checks.push(found.check());
-        let text = "Each small map is one place: how alike its embedding is to those of all places, by the cosine.";
+        let text =
+            "Each small map belongs to one patch: the cosine similarity of its embedding with those of all patches.";
         let part = Part::new(&subject.name, text).figure(format!("positions-{index}"), grid(subject, &found));
         parts.push(part.table(by_distance(&found)));
         data.push(json!({ "model": subject.name, "similarity": found }));
     }
     Ok(Findings {
         title: "position embeddings".into(),
-        lead: "how alike the places of a picture are to a transformer".into(),
+        lead: "cosine similarity of the learned embeddings of patches".into(),
         parts,
         checks,
         data: json!({ "analysis": "positions", "models": data }),
     })
 }
 
-/// A map for every place, at its place, in one picture.
+/// The map of every patch, at the position of the patch, in one picture.
 fn grid(subject: &Subject, found: &PositionSimilarity) -> Sheet {
     let [rows, columns] = found.grid;
     let (high, wide) = (rows * (rows + 1) - 1, columns * (columns + 1) - 1);
     let all: Vec<f32> = found.values.concat();
     // one scale for all maps, gaps between them
     let mut values = vec![f32::NAN; high * wide];
-    for place in 0..rows * columns {
+    for patch in 0..rows * columns {
         for other in 0..rows * columns {
-            let row = place / columns * (rows + 1) + other / columns;
-            let column = place % columns * (columns + 1) + other % columns;
-            values[row * wide + column] = all[place * rows * columns + other];
+            let row = patch / columns * (rows + 1) + other / columns;
+            let column = patch % columns * (columns + 1) + other % columns;
+            values[row * wide + column] = all[patch * rows * columns + other];
         }
     }
     let panel = Panel { name: String::new(), picture: heat([high, wide], &values), frame: None };
     Sheet { title: format!("positions, {}", subject.name), columns: 1, side: 720.0, panels: vec![panel] }
 }
 
-/// The mean likeness of places that are so many rows and columns apart.
+/// The mean similarity of patches that are so many rows and columns apart.
 fn by_distance(found: &PositionSimilarity) -> Table {
     let [rows, columns] = found.grid;
     let mean = |down: usize, along: usize| {
@@ -65,7 +66,7 @@ fn by_distance(found: &PositionSimilarity) -> Table {
         }
         format!("{:.3}", sum / f64::from(count))
     };
-    let mut table = Table::new().numbers("places apart").numbers("in a row").numbers("in a column").numbers("both");
+    let mut table = Table::new().numbers("patches apart").numbers("in a row").numbers("in a column").numbers("both");
     for apart in (0..rows.min(columns)).take_while(|apart| *apart < 8) {
         table.row([apart.to_string(), mean(0, apart), mean(apart, 0), mean(apart, apart)]);
     }
@@ -91,13 +92,13 @@ pub fn filters(subjects: &[Subject]) -> Result<Findings, Failure> {
             sum += share;
             table.row([at.to_string(), format!("{:.2}", 100.0 * share), format!("{:.2}", 100.0 * sum)]);
         }
-        let text = "The principal components of the filters of the first layer, each from its least to its greatest value, with the share of the variance that it explains.";
+        let text = "The principal components of the filters of the first layer, each scaled from its lowest to its highest value, with the share of the variance that it explains.";
         parts.push(Part::new(&subject.name, text).figure(format!("filters-{index}"), sheet).table(table));
         data.push(json!({ "model": subject.name, "filters": found }));
     }
     Ok(Findings {
         title: "first filters".into(),
-        lead: "principal components of what meets the pixels".into(),
+        lead: "principal components of the filters of the first layer".into(),
         parts,
         checks,
         data: json!({ "analysis": "filters", "models": data }),

@@ -1,4 +1,4 @@
-//! The pictures of an explanation.
+//! The figures of an explanation.
 
 use regard::analyse::{Cam, Maps, Rollout};
 use regard::data::Picture;
@@ -51,7 +51,7 @@ impl Panels {
         let in_a_row = (MOST / columns.max(1)).max(1);
         let mut panels = Vec::new();
         for maps in layers {
-            let frame = maps.query.map(|place| framed(place, maps.queries));
+            let frame = maps.query.map(|query| framed(query, maps.queries));
             let unit = if maps.kernels.is_some() { "group" } else { "head" };
             for (head, values) in maps.heads.iter().take(MOST).enumerate() {
                 let picture = overlay(&self.small, maps.size, &within_window(maps, values));
@@ -66,7 +66,7 @@ impl Panels {
     }
 }
 
-/// Values of a map, with gaps at what a place cannot see: zeros there would look like weights.
+/// The values of a map, with gaps outside of the window: zeros there would look like weights.
 fn within_window(maps: &Maps, values: &[f32]) -> Vec<f32> {
     let (Some(kernels), Some([row, column])) = (&maps.kernels, maps.query) else { return values.to_vec() };
     let columns = maps.size[1];
@@ -76,7 +76,7 @@ fn within_window(maps: &Maps, values: &[f32]) -> Vec<f32> {
     values.iter().enumerate().map(|(at, value)| if seen(at) { *value } else { f32::NAN }).collect()
 }
 
-/// Top, left, bottom and right of a place as shares.
+/// Top, left, bottom and right of a cell as fractions.
 fn framed([row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> [f64; 4] {
     let share = |at: usize, of: usize| at as f64 / of as f64;
     [share(row, rows), share(column, columns), share(row + 1, rows), share(column + 1, columns)]
@@ -86,13 +86,13 @@ fn blank() -> Picture {
     Picture::new([1, 1], vec![255; 3]).expect("one white pixel")
 }
 
-/// A layer's name without the parts that all have.
+/// A layer's name without the parts that all layers share.
 fn short(layer: &str) -> String {
     let parts = ["blocks.", ".attn", "stages.", ".sam", "groups.", ".spatial"];
     parts.iter().fold(layer.replace(".layer.", "."), |name, part| name.replace(part, ""))
 }
 
-/// The kernels of a place, a row for each layer.
+/// The kernels of the query, a row for each layer.
 pub fn kernels(layers: &[Maps]) -> Sheet {
     let mut panels = Vec::new();
     for maps in layers {

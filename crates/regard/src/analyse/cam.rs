@@ -54,6 +54,7 @@ mod tests {
     use super::*;
     use crate::Pass;
     use crate::analyse::attention::tests::model;
+    use crate::models::Backbone as _;
     use crate::testing::{random, values};
 
     #[test]
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!((found.layer.as_str(), found.size), ("layer4.2", [4, 4]));
         assert!(found.check.holds(), "{}", found.check);
         // logit = bias + sum_c w_c mean(map_c), and the gradient of every pixel is w_c / pixels
-        let map = values(&resnet.features(image, &mut Pass::silent()));
+        let map = values(&resnet.features(image, &mut Pass::silent()).pop().unwrap().map);
         let weights = values(&resnet.fc.weight.val());
         let channels = map.len() / 16;
         for pixel in 0..16 {

@@ -1,4 +1,4 @@
-//! What a result must fulfil by itself, measured.
+//! Laws that a result must fulfil, and by how much it misses them.
 
 use serde::Serialize;
 use std::fmt::{self, Display};
@@ -10,7 +10,7 @@ pub struct Check {
     pub law: String,
     /// The largest deviation that was found.
     pub deviation: f64,
-    /// The largest one that rounding explains.
+    /// The largest one that counts as rounding.
     pub tolerance: f64,
 }
 
@@ -20,7 +20,7 @@ impl Check {
         Self { law: law.into(), deviation, tolerance }
     }
 
-    /// Whether the law holds; what is not a number holds nothing.
+    /// Whether the law holds; it does not when the deviation is NaN.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.deviation <= self.tolerance

@@ -1,9 +1,9 @@
-//! Linear centred kernel alignment: do two layers arrange pictures alike?
+//! Linear centred kernel alignment: do two layers represent images in the same way?
 //! Kornblith et al. 2019, arXiv:1905.00414; by minibatches Nguyen et al. 2020, arXiv:2010.15327, as in Raghu et al. 2021,
 //! arXiv:2108.08810.
 //!
-//! Features are all that a layer gives for a picture, places and channels alike. It does not change when features are
-//! turned, mirrored or scaled as a whole; other linear maps do change it.
+//! Features are all that a layer gives for an image, positions and channels alike. CKA is invariant to rotation,
+//! reflection and isotropic scaling of the features; other linear maps do change it.
 //!
 //! By minibatches the unbiased estimator of HSIC (Song et al. 2012) is summed over batches before the ratio is taken: it
 //! may then be a little below zero or above one. It needs four pictures; fewer are an error, never NaN.
@@ -18,13 +18,13 @@ use crate::{Error, Pass};
 /// The fewest pictures for which the unbiased estimator is defined.
 pub const FEWEST: usize = 4;
 
-/// How alike the pictures of a batch are to one layer: `[n, n]` products of centred features.
+/// The Gram matrix of a batch in one layer: `[n, n]` products of centred features.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gram {
     pub layer: String,
     pictures: usize,
     values: Vec<f64>,
-    /// All pictures look the same to it.
+    /// Whether the layer gives the same for all images.
     constant: bool,
 }
 
@@ -42,7 +42,7 @@ impl Gram {
         Self { layer: layer.into(), pictures, values, constant: spread <= 1e-12 * size }
     }
 
-    /// An error when HSIC says nothing.
+    /// An error when HSIC is not defined.
     fn usable(&self, fewest: usize) -> Result<(), Error> {
         if self.pictures < fewest {
             let reason = format!("it needs batches of at least {fewest} pictures, got {}", self.pictures);
@@ -111,12 +111,12 @@ pub struct Cka {
     pictures: usize,
 }
 
-/// How alike layers are.
+/// The similarity of layers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Similarity {
     pub rows: Vec<String>,
     pub columns: Vec<String>,
-    /// `[row][column]`: 1 when both arrange pictures alike.
+    /// `[row][column]`: 1 when both represent images in the same way.
     pub values: Vec<Vec<f64>>,
     /// Pictures that were compared.
     pub pictures: usize,
@@ -179,7 +179,7 @@ impl Cka {
     }
 }
 
-/// A batch of pictures, `[B, C, H, W]`, as every block of a model sees it, and whether the last one is like itself.
+/// The Gram matrices of a batch `[B, C, H, W]` in every block of a model, and a check of the last one.
 ///
 /// # Errors
 /// When the batch is too small, or the last block gives the same for all pictures.
@@ -205,7 +205,7 @@ pub fn see(model: &Model, images: Tensor<4>) -> Result<(Vec<Gram>, Check), Error
     Ok((grams, check))
 }
 
-/// Whether features are like themselves, read backwards and scaled: what no change of a basis should hide.
+/// Whether features have a similarity of one with themselves, reflected and scaled.
 ///
 /// # Errors
 /// When the batch is too small or the layer gives the same for all pictures.
@@ -216,7 +216,7 @@ pub fn check<const D: usize>(features: Tensor<D>) -> Result<Check, Error> {
     cka.add(&[Gram::of("x", features.clone()), Gram::of("x turned", turned)], &[Gram::of("x", features)])?;
     let found = cka.similarity()?.values;
     let deviation = found.iter().map(|row| (row[0] - 1.0).abs()).fold(0.0, super::check::largest);
-    Ok(Check::new("a layer is like itself, and like itself turned and scaled: CKA is one", deviation, 1e-4))
+    Ok(Check::new("CKA of a layer with itself, and with itself reflected and scaled, is one", deviation, 1e-4))
 }
 
 #[cfg(test)]

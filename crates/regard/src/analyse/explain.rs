@@ -1,4 +1,4 @@
-//! Everything that one forward pass says about one picture: answers, attention, what each layer would answer.
+//! What one forward pass tells about one image: answers, attention, and what each layer would answer.
 
 use burn::tensor::Tensor;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::evaluate::{Answer, answers};
 use crate::models::Model;
 use crate::{Error, Pass};
 
-/// What a model says about a picture, and where it looked.
+/// What a model answers for an image, and where it looked.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The best answers, best first.
@@ -51,7 +51,7 @@ impl Explanation {
         rollout(&self.attentions, 0, options)
     }
 
-    /// The laws that attention fulfils by itself: the worst of all layers.
+    /// The laws that attention must fulfil: the worst of all layers.
     #[must_use]
     pub fn checks(&self) -> Vec<Check> {
         let rows = Check::worst(self.attentions.iter().filter_map(Attention::check));
@@ -59,7 +59,7 @@ impl Explanation {
     }
 }
 
-/// The rollout of a class for a picture `[1, C, H, W]`, by gradients, and whether they are right in the last layer.
+/// The rollout of a class for an image `[1, C, H, W]`, weighted by gradients, and a check of those of the last layer.
 ///
 /// # Errors
 /// When not every token looks at every token of the layer before, or there is no such class.

@@ -1,8 +1,8 @@
-//! Effective receptive fields: on which pixels does the middle of a layer depend?
+//! Effective receptive fields: which pixels does the centre of a layer depend on?
 //! Luo et al. 2016, arXiv:1701.04128; for transformers Raghu et al. 2021, arXiv:2108.08810, figure 5.
 //!
-//! The gradient of the middle place of a layer, summed over channels, with respect to the picture; its magnitude summed
-//! over the channels of the picture and averaged over pictures.
+//! The gradient of the central position of a layer, summed over channels, with respect to the image; its magnitude is
+//! summed over the channels of the image and averaged over images.
 
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
@@ -21,9 +21,9 @@ pub struct Field {
     pub size: [usize; 2],
     /// `[H, W]`: the mean magnitude of the gradient.
     pub values: Vec<f32>,
-    /// The root of the mean squared distance from the middle of the picture, weighted by the values, in pixels.
+    /// The root mean square distance from the centre of the image, weighted by the values, in pixels.
     pub radius: f64,
-    /// The share of the pixels that hold half of all.
+    /// The smallest share of the pixels that holds half of the sum.
     pub half: f64,
 }
 
@@ -46,7 +46,7 @@ impl Fields {
         Self { model: frozen(model), size: [rows, columns], layers, sums, pictures: 0 }
     }
 
-    /// Layers that are looked at, each with a pass forwards and backwards for every batch.
+    /// The layers; each takes a forward and a backward pass for every batch.
     #[must_use]
     pub fn layers(&self) -> &[String] {
         &self.layers
@@ -62,7 +62,7 @@ impl Fields {
     /// # Errors
     /// When no gradient reaches the pictures.
     pub fn add_to(&mut self, layer: usize, images: Tensor<4>) -> Result<(), Error> {
-        let gradient = gradient(images, |images| self.middle(layer, images))?;
+        let gradient = gradient(images, |images| self.centre(layer, images))?;
         let magnitudes: Vec<f32> = gradient.abs().sum_dim(1).sum_dim(0).into_data().iter::<f32>().collect();
         self.sums[layer].iter_mut().zip(magnitudes).for_each(|(sum, magnitude)| *sum += f64::from(magnitude));
         Ok(())
@@ -77,8 +77,8 @@ impl Fields {
         (0..self.layers.len()).try_for_each(|layer| self.add_to(layer, images.clone()))
     }
 
-    /// The middle of a layer, summed over channels and pictures.
-    fn middle(&self, layer: usize, images: Tensor<4>) -> Result<Tensor<1>, Error> {
+    /// The centre of a layer, summed over channels and images.
+    fn centre(&self, layer: usize, images: Tensor<4>) -> Result<Tensor<1>, Error> {
         let mut pass = Pass::recording_only([&self.layers[layer]]);
         self.model.forward(images, &mut pass);
         let (trace, name) = (pass.into_trace(), &self.layers[layer]);
@@ -108,17 +108,17 @@ impl Fields {
     /// When no gradient reaches the picture.
     pub fn check(&self, images: Tensor<4>) -> Result<Check, Error> {
         let last = self.layers.len() - 1;
-        let gradient = gradient(images.clone(), |images| self.middle(last, images))?;
-        slopes(&gradient, |by| Ok(self.middle(last, images.clone() + by)?.into_scalar::<f32>().into()))
+        let gradient = gradient(images.clone(), |images| self.centre(last, images))?;
+        slopes(&gradient, |by| Ok(self.centre(last, images.clone() + by)?.into_scalar::<f32>().into()))
     }
 }
 
 impl Field {
     fn new(layer: String, size: [usize; 2], values: Vec<f32>) -> Self {
         let all: f64 = values.iter().map(|value| f64::from(*value)).sum();
-        let middle = size.map(|side| (side as f64 - 1.0) / 2.0);
+        let centre = size.map(|side| (side as f64 - 1.0) / 2.0);
         let squared = |pixel: usize| {
-            let away = [(pixel / size[1]) as f64 - middle[0], (pixel % size[1]) as f64 - middle[1]];
+            let away = [(pixel / size[1]) as f64 - centre[0], (pixel % size[1]) as f64 - centre[1]];
             away[0] * away[0] + away[1] * away[1]
         };
         let moment: f64 = values.iter().enumerate().map(|(pixel, value)| f64::from(*value) * squared(pixel)).sum();

@@ -1,4 +1,4 @@
-//! The principal components of the filters that meet the pixels: what the first layer looks for.
+//! The principal components of the filters of the first layer.
 //! Dosovitskiy et al. 2020, arXiv:2010.11929, figure 7 (left): patch embeddings; here first convolutions, too.
 
 use burn::tensor::Tensor;
@@ -25,7 +25,7 @@ pub struct Filters {
 /// The first `count` components, fewer when there are fewer.
 ///
 /// # Errors
-/// When no filters meet the pixels, or all are the same.
+/// When the first layer has no filters of more than one pixel, or all are the same.
 pub fn filters(model: &Model, count: usize) -> Result<Filters, Error> {
     let filters = model.inspect().first_filters().ok_or_else(|| {
         Error::analysis("filters", "the model has no filters of more than one pixel in its first layer")
@@ -58,7 +58,7 @@ fn components(filters: Tensor<4>, count: usize) -> Result<Filters, Error> {
     let rows_of: Vec<Vec<f64>> = (0..side).map(row).collect();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let products = (0..side * side).map(|at| dot(&rows_of[at / side], &rows_of[at % side])).collect();
-    // what is left of a component by rounding is none
+    // components that are only rounding errors are left out
     let found: Vec<(f64, Vec<f64>)> =
         eigen(products, side).into_iter().take(count).take_while(|(value, _)| *value > 1e-12 * all).collect();
     let component = |(value, vector): &(f64, Vec<f64>)| -> Vec<f64> {

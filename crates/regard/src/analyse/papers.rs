@@ -22,7 +22,7 @@ pub enum Table {
 
 /// One row: what is printed, what we count, and whether they agree.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct PaperRow {
     pub name: String,
     pub parameters: Cell,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ impl Table {
     ///
     /// # Errors
     /// When a configuration of the table cannot be built, which would be a bug.
-    pub fn rows(self) -> Result<Vec<Row>, Error> {
+    pub fn rows(self) -> Result<Vec<PaperRow>, Error> {
         match self {
             Self::San => san(),
             Self::Sasa => sasa(),
@@ -107,14 +107,14 @@ fn row(
     convention: Convention,
     (parameters, flops): (f64, f64),
     rounding: Rounding,
-) -> Result<Row, Error> {
+) -> Result<PaperRow, Error> {
     let ledger = config.ledger(config.image())?;
     let cell = |printed: f64, ours: u64, unit: f64, rounding: Rounding| Cell {
         printed,
         ours,
         verdict: rounding.verdict(ours, unit, printed),
     };
-    Ok(Row {
+    Ok(PaperRow {
         name: name.into(),
         parameters: cell(parameters, ledger.parameters(), 1e6, Rounding::Once(1)),
         flops: Some(cell(flops, ledger.total(convention), 1e9, rounding)),
@@ -122,7 +122,7 @@ fn row(
     })
 }
 
-fn san() -> Result<Vec<Row>, Error> {
+fn san() -> Result<Vec<PaperRow>, Error> {
     let pair = |relation: &str, position: &str| json!({"pairwise": {"relation": relation, "position": position}});
     let patch = |relation: &str| json!({"patchwise": {"relation": relation}});
     let footprints = |k: usize| json!([3, k, k, k, k]);
@@ -186,7 +186,7 @@ fn san() -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-fn sasa() -> Result<Vec<Row>, Error> {
+fn sasa() -> Result<Vec<PaperRow>, Error> {
     let six_maps = json!({"attention": {"heads": 4, "block": 4, "maps": 6}});
     let mut rows = Vec::new();
     for (name, model, printed) in [
@@ -211,18 +211,18 @@ fn sasa() -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-fn vit() -> Result<Vec<Row>, Error> {
+fn vit() -> Result<Vec<PaperRow>, Error> {
     const CUT: &str = "printed without its decimals";
     const LARGE: &str = "the printed number is that of patch 32 with a head for 1000 classes";
-    let parameters = |name: &str, model: &str, printed: f64, note: &'static str| -> Result<Row, Error> {
+    let parameters = |name: &str, model: &str, printed: f64, note: &'static str| -> Result<PaperRow, Error> {
         let ours = preset(model)?.ledger()?.parameters();
         let verdict = Rounding::Once(0).verdict(ours, 1e6, printed);
-        Ok(Row { name: name.into(), parameters: Cell { printed, ours, verdict }, flops: None, note })
+        Ok(PaperRow { name: name.into(), parameters: Cell { printed, ours, verdict }, flops: None, note })
     };
-    let with_flops = |row: Row, model: &str, printed: f64| -> Result<Row, Error> {
+    let with_flops = |row: PaperRow, model: &str, printed: f64| -> Result<PaperRow, Error> {
         let ours = patches_only(&preset(model)?.config)?;
         let verdict = Rounding::Once(1).verdict(ours, 1e9, printed);
-        Ok(Row { flops: Some(Cell { printed, ours, verdict }), ..row })
+        Ok(PaperRow { flops: Some(Cell { printed, ours, verdict }), ..row })
     };
     Ok(vec![
         parameters("ResNet-18", "resnet-18", 12.0, "")?,

@@ -1,4 +1,4 @@
-//! Attention rollout: what a token has mixed in itself after all layers.
+//! Attention rollout: how much of each token of the first layer has reached each token of the last one.
 //! Abnar, Zuidema 2020, "Quantifying Attention Flow in Transformers", arXiv:2005.00928.
 //!
 //! Heads are fused, the identity stands for the way around a layer, rows are made to sum to one, and the matrices of
@@ -26,7 +26,7 @@ pub enum Fusion {
     Min,
 }
 
-/// How layers are made ready to be multiplied.
+/// How the weights of a layer are prepared before the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RolloutOptions {
     pub fusion: Fusion,
@@ -34,7 +34,7 @@ pub struct RolloutOptions {
     pub discard: f64,
 }
 
-/// What every token has mixed in itself of every token of the first layer.
+/// How much of each token of the first layer has reached each token of the last one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rollout {
     /// Prefix tokens.

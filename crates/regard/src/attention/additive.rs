@@ -81,11 +81,11 @@ impl AdditiveMemory {
         Self { key: linear(memory, weights.key.clone().transpose(), None), value, padding }
     }
 
-    /// The memories at these places of the batch, in this order.
+    /// The memories of these indices in the batch, in this order.
     #[must_use]
-    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
-        let pick = |tensor: &Tensor<3>| tensor.clone().select(0, places.clone());
-        let padding = self.padding.clone().map(|padding| padding.int().select(0, places.clone()).bool());
+    pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
+        let pick = |tensor: &Tensor<3>| tensor.clone().select(0, indices.clone());
+        let padding = self.padding.clone().map(|padding| padding.int().select(0, indices.clone()).bool());
         Self { key: pick(&self.key), value: pick(&self.value), padding }
     }
 

@@ -49,7 +49,7 @@ impl PairRelation {
     }
 }
 
-/// What gamma is told about the places of two pixels.
+/// What gamma knows about the positions of two pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PairPosition {
@@ -81,7 +81,7 @@ pub struct Pairwise {
 }
 
 impl Pairwise {
-    /// What the kernel is told; `[features, values]` are the channels of phi and beta.
+    /// The kernel's arguments; `[features, values]` are the channels of phi and beta.
     pub(crate) fn kernel(
         &self,
         batch: usize,

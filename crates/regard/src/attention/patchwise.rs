@@ -53,7 +53,7 @@ pub struct Patchwise {
 }
 
 impl Patchwise {
-    /// What the first kernel is told; `beside` says whether there is phi beside the patch.
+    /// The first kernel's arguments; `beside` says whether there is phi beside the patch.
     pub(crate) fn kernel(
         &self,
         batch: usize,

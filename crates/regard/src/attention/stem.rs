@@ -1,4 +1,4 @@
-//! The attention stem: self-attention inside aligned blocks, with values that know their place.
+//! The attention stem: self-attention inside aligned blocks, with values that depend on the position in the block.
 //! Ramachandran et al. 2019, "Stand-Alone Self-Attention in Vision Models", arXiv:1906.05909, section 3.2.
 //!
 //! Raw pixels carry too little to be told apart by content, so inside its `b x b` block a pixel's value is

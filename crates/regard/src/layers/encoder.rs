@@ -200,8 +200,8 @@ impl EncoderBlock {
         }
         let attended = pass.within("attn", |pass| self.attn.forward(self.norm1.forward(x.clone()), pass));
         let x = x + pass.branch(scaled(self.ls1.as_ref(), attended));
-        let thought = self.mlp.forward(self.norm2.forward(x.clone()));
-        x + pass.branch(scaled(self.ls2.as_ref(), thought))
+        let changed = self.mlp.forward(self.norm2.forward(x.clone()));
+        x + pass.branch(scaled(self.ls2.as_ref(), changed))
     }
 }
 

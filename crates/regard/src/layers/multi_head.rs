@@ -102,20 +102,20 @@ impl Memory {
         Self { axes, ..self }
     }
 
-    /// The sentences at these places, in this order.
+    /// The sentences of these indices in the batch, in this order.
     #[must_use]
-    pub fn select(&self, places: &Tensor<1, burn::tensor::Int>) -> Self {
-        let pick = |tensor: &Tensor<4>| tensor.clone().select(0, places.clone());
-        let padding = self.padding.clone().map(|padding| padding.int().select(0, places.clone()).bool());
+    pub fn select(&self, indices: &Tensor<1, burn::tensor::Int>) -> Self {
+        let pick = |tensor: &Tensor<4>| tensor.clone().select(0, indices.clone());
+        let padding = self.padding.clone().map(|padding| padding.int().select(0, indices.clone()).bool());
         Self { key: pick(&self.key), value: pick(&self.value), padding, axes: self.axes.clone() }
     }
 }
 
 impl Cache {
-    /// The sentences at these places, in this order.
+    /// The sentences of these indices in the batch, in this order.
     #[must_use]
-    pub fn select(&self, places: &Tensor<1, burn::tensor::Int>) -> Self {
-        Self(self.0.clone().map(|both| both.map(|tensor| tensor.select(0, places.clone()))))
+    pub fn select(&self, indices: &Tensor<1, burn::tensor::Int>) -> Self {
+        Self(self.0.clone().map(|both| both.map(|tensor| tensor.select(0, indices.clone()))))
     }
 }
 

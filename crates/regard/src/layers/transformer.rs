@@ -124,7 +124,7 @@ fn network(linear1: &Linear, linear2: &Linear, x: Tensor<3>) -> Tensor<3> {
     linear2.forward(activation::relu(linear1.forward(x)))
 }
 
-/// Every token looks at every token, or with a causal mask at those before it; then each thinks for itself.
+/// Every token looks at every token, or with a causal mask at those before it; then an MLP on each token.
 #[derive(Module, Debug)]
 pub struct TransformerEncoderLayer {
     pub self_attn: MultiHeadAttention,
@@ -146,7 +146,7 @@ impl TransformerEncoderLayer {
     }
 }
 
-/// A token looks at those before it, then at the memory; then each thinks for itself.
+/// A token looks at those before it, then at the memory; then an MLP on each token.
 #[derive(Module, Debug)]
 pub struct TransformerDecoderLayer {
     pub self_attn: MultiHeadAttention,

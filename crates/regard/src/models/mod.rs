@@ -2,10 +2,11 @@
 
 pub mod classify;
 mod config;
+mod limits;
 pub mod text;
 
 pub use classify::{
-    AnyPreset, FamilyConfig, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset, deit, deit3,
-    non_local_resnet, preset, presets, regnet, resnet, san, sasa, vit,
+    AnyPreset, Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset, deit,
+    deit3, non_local_resnet, preset, presets, regnet, resnet, san, sasa, vit,
 };
 pub use text::{TextPreset, language_model, rnn_search, transformer, translator};

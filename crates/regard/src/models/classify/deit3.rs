@@ -20,6 +20,7 @@ use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     ledger_of_patches, prepend, small_table,
 };
+use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
 /// A DeiT III in the words of the paper.
@@ -49,6 +50,7 @@ impl Deit3Config {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
+        check_image(self.image)?;
         self.patches().validate()?;
         self.block().validate()?;
         check_depth(self.depth)?;

@@ -72,13 +72,21 @@ pub trait ImageTransformer {
         Axes::Grid { prefix: self.prefix(), size: self.patch_embed().grid() }
     }
 
+    /// `[B, C, H, W] -> [B, N, D]`: the tokens after the last block; records those after each under `blocks.i`.
+    ///
+    /// # Panics
+    /// When the images have another size or number of channels than the model was built for.
+    fn through(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<3> {
+        let tokens = self.embed(images);
+        pass.with_tokens(self.axes(), |pass| through_blocks(self.encoder_blocks(), tokens, pass))
+    }
+
     /// `[B, C, H, W]` to the logits of every head; records the tokens after each block under `blocks.i`.
     ///
     /// # Panics
     /// When the images have another size or number of channels than the model was built for.
     fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
-        let tokens = self.embed(images);
-        let tokens = pass.with_tokens(self.axes(), |pass| through_blocks(self.encoder_blocks(), tokens, pass));
+        let tokens = self.through(images, pass);
         self.read_out_heads(tokens, pass)
     }
 }

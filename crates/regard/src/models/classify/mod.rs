@@ -1,6 +1,7 @@
 //! Classifiers: pictures in, logits out. A family is one file and one line in `families!`; it records under the paths
 //! of its parameters and knows its costs.
 
+mod backbone;
 pub mod deit;
 pub mod deit3;
 mod inspect;
@@ -16,11 +17,13 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::config;
+use super::limits::check_parameters;
 use crate::cost::{Costed, Ledger};
 use crate::data::Preprocess;
 use crate::layers::packed::PackedForm;
 use crate::{Error, Pass};
 
+pub use backbone::{Backbone, FeatureMap};
 pub use inspect::{FamilyConfig, ImageTransformer, Inspect};
 
 /// A named configuration of a paper.
@@ -68,7 +71,7 @@ macro_rules! families {
             /// When a field cannot work; the error names it.
             pub fn init(&self, device: &Device) -> Result<Model, Error> {
                 match self {
-                    $(Self::$variant(config) => config.init(device).map(Model::$variant),)*
+                    $(Self::$variant(config) => config.init(device).and_then(check_parameters).map(Model::$variant),)*
                 }
             }
 
@@ -272,7 +275,7 @@ impl ModelConfig {
 /// The preset of a name.
 ///
 /// # Errors
-/// When there is none; the nearest name is told.
+/// When there is none; the error suggests the nearest name.
 pub fn preset(name: &str) -> Result<AnyPreset, Error> {
     config::find(presets(), name, |preset| preset.name)
 }

@@ -19,8 +19,9 @@ use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{
     BatchNorm, GlobalAverage, Linear, NonLocal, NonLocalConfig, PoolOrder, Residual, ResidualBlock, ResidualBody,
-    ResidualStem,
+    ResidualStem, check_size,
 };
+use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
 /// A residual network with non-local blocks.
@@ -118,12 +119,8 @@ impl NonLocalResNetConfig {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        if self.image.contains(&0) {
-            return Err(Error::config("image", format!("has no pixels, got {:?}", self.image)));
-        }
-        if self.classes == 0 {
-            return Err(Error::config("classes", "must be at least 1, got 0"));
-        }
+        check_image(self.image)?;
+        check_size("classes", self.classes)?;
         if self.places().is_empty() {
             let reason = format!("finds no place in the second and third stage of layers {:?}", self.layers);
             return Err(Error::config("placement", reason));

@@ -13,6 +13,7 @@ use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{BatchNorm, ConvNorm, GlobalAverage, Linear, square};
+use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
 /// A network design in the words of the paper.
@@ -96,11 +97,9 @@ impl RegNetConfig {
             }
             Err(Error::config(field, format!("must be from {low} to {high}, got {value}")))
         };
-        if self.image.contains(&0) {
-            return Err(Error::config("image", format!("has no pixels, got {:?}", self.image)));
-        }
+        check_image(self.image)?;
         between("channels", self.channels as f64, 1.0, 65536.0)?;
-        between("classes", self.classes as f64, 1.0, f64::from(u32::MAX))?;
+        between("classes", self.classes as f64, 1.0, 65536.0)?;
         between("stem_width", self.stem_width as f64, 1.0, 65536.0)?;
         between("depth", self.depth as f64, 1.0, 1000.0)?;
         between("initial_width", self.initial_width as f64, 8.0, 65536.0)?;

@@ -14,12 +14,15 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::residual;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Packing, Preset};
+use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset};
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, folded, linear};
-use crate::layers::{BatchNorm, GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem};
+use crate::layers::{
+    BatchNorm, GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem, check_size,
+};
+use crate::models::limits::check_image;
 use crate::{Error, Pass, device};
 
 /// A residual network.
@@ -88,12 +91,8 @@ impl ResNetConfig {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        if self.image.contains(&0) {
-            return Err(Error::config("image", format!("has no pixels, got {:?}", self.image)));
-        }
-        if self.classes == 0 {
-            return Err(Error::config("classes", "must be at least 1, got 0"));
-        }
+        check_image(self.image)?;
+        check_size("classes", self.classes)?;
         if !(self.width > 0.0 && self.width <= 64.0) {
             return Err(Error::config("width", format!("must be over 0 and at most 64, got {}", self.width)));
         }
@@ -143,15 +142,17 @@ impl ResNet {
     /// # Panics
     /// When pictures have other channels.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
-        let features = GlobalAverage.forward(self.features(images, pass));
+        let features = GlobalAverage.forward(self.through_stages(images, pass, |_, _| ()));
         self.fc.forward(features)
     }
 
-    /// `[B, C, H, W] -> [B, C', H', W']`: the map of the last stage.
-    ///
-    /// # Panics
-    /// When pictures have other channels.
-    pub fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
+    /// `[B, C, H, W] -> [B, C', H', W']`: the map of the last stage; `after` sees the map of every stage, from 0.
+    fn through_stages(
+        &self,
+        images: Tensor<4>,
+        pass: &mut Pass,
+        mut after: impl FnMut(usize, &Tensor<4>),
+    ) -> Tensor<4> {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.conv1.weight.lazy_shape().dims::<4>());
         assert!(channels == wanted, "resnet: images have channels {channels}, the model has channels {wanted}");
         let mut map = self.bn1.forward_relu(self.conv1.convolve(images));
@@ -166,8 +167,21 @@ impl ResNet {
                 map = pass.watch(&format!("layer{stage}.{index}"), map);
             }
             map = pass.watch(&format!("layer{stage}"), map);
+            after(stage - 1, &map);
         }
         map
+    }
+}
+
+impl Backbone for ResNet {
+    fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap> {
+        let first = if self.maxpool.is_some() { 4 } else { 1 };
+        let mut features = Vec::new();
+        self.through_stages(images, pass, |stage, map| {
+            let name = format!("layer{}", stage + 1);
+            features.push(FeatureMap { name, stride: first << stage, map: map.clone() });
+        });
+        features
     }
 }
 

@@ -13,12 +13,13 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Packing, Preset};
+use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset};
 use crate::attention::{PairPosition, PairRelation, PatchRelation};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::packed::PackedForm;
 use crate::layers::{BatchNorm, Linear, Pointwise, SanRelation, SanUnit, SanUnitConfig, Sharing, block_max, positive};
+use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
 /// A network of any number of stages; each halves the picture, so stage `s` sees `image / 2^(s+1)`.
@@ -41,6 +42,9 @@ pub struct SanConfig {
 
 /// Value channels that use the same weights.
 const SHARE: usize = 8;
+
+/// Relations of a patch grow with the fourth power of its side.
+const LARGEST_FOOTPRINT: usize = 63;
 
 /// More would be a mistake in a file, and is refused before it takes the memory.
 const MOST_BLOCKS: usize = 1024;
@@ -83,7 +87,7 @@ impl SanConfig {
     pub fn validate(&self) -> Result<(), Error> {
         positive("channels", self.channels)?;
         positive("classes", self.classes)?;
-        self.image.into_iter().try_for_each(|side| positive("image", side))?;
+        check_image(self.image)?;
         let stages = self.widths.len();
         if stages == 0 {
             return Err(Error::config("widths", "a network has at least one stage"));
@@ -106,6 +110,10 @@ impl SanConfig {
         if !(1..=MOST_BLOCKS).contains(&self.blocks[stage]) {
             let reason = format!("stage {stage} has {}, must have 1 to {MOST_BLOCKS}", self.blocks[stage]);
             return Err(Error::config("blocks", reason));
+        }
+        if footprint > LARGEST_FOOTPRINT {
+            let reason = format!("must be at most {LARGEST_FOOTPRINT}, got {footprint} for stage {stage}");
+            return Err(Error::config("footprints", reason));
         }
         if footprint.is_multiple_of(2) {
             let reason = format!("a footprint has a middle, must be odd, got {footprint} for stage {stage}");
@@ -187,14 +195,38 @@ impl San {
     /// # Panics
     /// When pictures have another number of channels, or become smaller than a footprint mirrors.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+        let map = self.through_stages(images, pass, |_, _| ());
+        let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
+        self.fc.forward(features)
+    }
+}
+
+impl San {
+    /// The map of the last stage; `after` sees the map of every stage.
+    fn through_stages(
+        &self,
+        images: Tensor<4>,
+        pass: &mut Pass,
+        mut after: impl FnMut(usize, &Tensor<4>),
+    ) -> Tensor<4> {
         let mut map = self.bn_in.forward_relu(self.conv_in.forward(images));
         pass.begin_blocks(self.stages.iter().map(|stage| stage.layer.len()).sum());
         for (index, stage) in self.stages.iter().enumerate() {
             map = pass.within(format!("stages.{index}"), |pass| stage.forward(map, pass));
             map = pass.watch(&format!("stages.{index}"), map);
+            after(index, &map);
         }
-        let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
-        self.fc.forward(features)
+        map
+    }
+}
+
+impl Backbone for San {
+    fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap> {
+        let mut features = Vec::new();
+        self.through_stages(images, pass, |stage, map| {
+            features.push(FeatureMap { name: format!("stages.{stage}"), stride: 2 << stage, map: map.clone() });
+        });
+        features
     }
 }
 

@@ -17,13 +17,14 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Inspect, Packing, Preset};
+use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset};
 use crate::convolution::Convolve;
 use crate::data::Preprocess;
 use crate::layers::{
     AttentionStem, AttentionStemConfig, BatchNorm, Linear, LocalAttention, LocalAttentionConfig, Pointwise, block_max,
     positive,
 };
+use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
 mod cost;
@@ -130,7 +131,7 @@ impl SasaConfig {
         positive("stem_width", self.stem_width)?;
         positive("heads", self.heads)?;
         positive("window", self.window)?;
-        self.image.into_iter().try_for_each(|side| positive("image", side))?;
+        check_image(self.image)?;
         let groups = self.widths.len();
         if groups == 0 {
             return Err(Error::config("widths", "a network has at least one group"));
@@ -268,6 +269,20 @@ impl Sasa {
     /// # Panics
     /// When pictures have another number of channels, or the blocks of an attention stem do not fill them.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
+        let map = self.through_groups(images, pass, |_, _| ());
+        let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
+        self.fc.forward(features)
+    }
+}
+
+impl Sasa {
+    /// The map of the last group; `after` sees the map of every group.
+    fn through_groups(
+        &self,
+        images: Tensor<4>,
+        pass: &mut Pass,
+        mut after: impl FnMut(usize, &Tensor<4>),
+    ) -> Tensor<4> {
         let mut map = pass.within("stem", |pass| self.stem.forward(images, pass));
         pass.begin_blocks(self.groups.iter().map(Vec::len).sum());
         for (group, blocks) in self.groups.iter().enumerate() {
@@ -276,9 +291,23 @@ impl Sasa {
                 map = pass.within(format!("groups.{group}.{index}"), |pass| block.forward(map, pass));
                 map = pass.watch(&format!("groups.{group}.{index}"), map);
             }
+            after(group, &map);
         }
-        let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
-        self.fc.forward(features)
+        map
+    }
+}
+
+impl Backbone for Sasa {
+    fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap> {
+        let first = match &self.stem {
+            Stem::Convolution(_) => 4,
+            Stem::Attention(stem) => stem.attn.block(),
+        };
+        let mut features = Vec::new();
+        self.through_groups(images, pass, |group, map| {
+            features.push(FeatureMap { name: format!("groups.{group}"), stride: first << group, map: map.clone() });
+        });
+        features
     }
 }
 

@@ -102,6 +102,83 @@ fn a_fresh_non_local_resnet_gives_the_logits_of_the_resnet_with_its_weights() {
     }
 }
 
+#[test]
+fn sizes_that_cannot_be_built_are_refused_by_name_before_anything_is_allocated() {
+    let huge = usize::MAX;
+    for preset in presets() {
+        let refused = |field: &str, value: serde_json::Value| {
+            let config = preset.config.with(field, value.clone()).unwrap();
+            config.grid();
+            let error = config.init(&device::cpu()).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{field}`")), "{} {field} = {value}: {error}", preset.name);
+        };
+        for side in [0, 1_000_000, huge] {
+            refused("image", serde_json::json!([side, side]));
+        }
+        for classes in [0, 1_000_000_000, huge] {
+            refused("classes", serde_json::json!(classes));
+        }
+        refused("channels", serde_json::json!(0));
+        refused("channels", serde_json::json!(huge));
+        if preset.config.grid().is_some() {
+            for patch in [0, huge] {
+                refused("patch", serde_json::json!(patch));
+            }
+        }
+    }
+}
+
+#[test]
+fn more_parameters_than_fit_are_refused_before_the_first_one_is_made() {
+    for (name, field, value) in [
+        ("vit-nano", "dim", serde_json::json!(65536)),
+        ("resnet-50", "width", serde_json::json!(64.0)),
+        ("san10-patchwise", "widths", serde_json::json!([65536, 65536, 65536, 65536, 65536])),
+        ("sasa-resnet26", "widths", serde_json::json!([65536, 65536, 65536, 65536])),
+    ] {
+        let config = preset(name).unwrap().config.with(field, value).unwrap();
+        let error = config.init(&device::cpu()).unwrap_err().to_string();
+        assert!(error.contains("`model`: must have at most 8589934592 parameters"), "{name}: {error}");
+    }
+}
+
+/// Name, stride and channels of every map of a backbone.
+fn features(name: &str, changes: &[(&str, serde_json::Value)]) -> Vec<(String, usize, usize)> {
+    let config = preset(name).unwrap().config;
+    let config = changes.iter().fold(config, |config, (field, value)| config.with(field, value.clone()).unwrap());
+    let [rows, columns] = config.image();
+    let images = random([1, config.channels(), rows, columns], 1);
+    let pass = &mut Pass::silent();
+    let features = match config.init(&device::cpu()).unwrap() {
+        Model::Vit(model) => model.features(images, pass),
+        Model::Resnet(model) => model.features(images, pass),
+        Model::San(model) => model.features(images, pass),
+        Model::Sasa(model) => model.features(images, pass),
+        other => panic!("{name} is no backbone: {other:?}"),
+    };
+    let described = features.into_iter().map(|FeatureMap { name, stride, map }| {
+        let [_, channels, height, width] = map.dims();
+        assert_eq!([height, width], [rows / stride, columns / stride], "{name}");
+        (name, stride, channels)
+    });
+    described.collect()
+}
+
+#[test]
+fn backbones_have_the_strides_and_channels_of_their_papers() {
+    let maps = |names: &str, rows: &[(usize, usize)]| -> Vec<(String, usize, usize)> {
+        let number = |at: usize| if names == "layer" { format!("layer{}", at + 1) } else { format!("{names}{at}") };
+        rows.iter().enumerate().map(|(at, (stride, channels))| (number(at), *stride, *channels)).collect()
+    };
+    let image = ("image", serde_json::json!([64, 96]));
+    let small = std::slice::from_ref(&image);
+    assert_eq!(features("resnet-50", small), maps("layer", &[(4, 256), (8, 512), (16, 1024), (32, 2048)]));
+    assert_eq!(features("resnet-nano", small), maps("layer", &[(1, 16), (2, 32), (4, 64), (8, 128)]));
+    assert_eq!(features("san-nano-pairwise", small), maps("stages.", &[(2, 64), (4, 256), (8, 512)]));
+    assert_eq!(features("sasa-nano", small), maps("groups.", &[(2, 128), (4, 256), (8, 512)]));
+    assert_eq!(features("vit-nano", small), [("blocks.4".to_string(), 4, 128)]);
+}
+
 /// A small model of every family, with a parameter in the branch of its first and of its last block.
 const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("vit-nano", r#"{"image": [16, 16]}"#, "blocks.0.mlp.fc2.weight", "blocks.4.mlp.fc2.weight"),

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Packing, Preset};
+use super::{Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Packing, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
@@ -19,6 +19,7 @@ use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     ledger_of_patches, prepend, small_table,
 };
+use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
 /// A Vision Transformer in the words of the paper.
@@ -57,6 +58,7 @@ impl VitConfig {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
+        check_image(self.image)?;
         self.patches().validate()?;
         self.block().validate()?;
         check_depth(self.depth)?;
@@ -153,6 +155,18 @@ impl Vit {
     #[must_use]
     pub fn ledger_of_patches(&self) -> Ledger {
         ledger_of_patches(&self.patch_embed, &self.blocks)
+    }
+}
+
+impl Backbone for Vit {
+    /// One map: the patches after the last block.
+    fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap> {
+        let tokens = self.through(images, pass);
+        let [batch, count, dim] = tokens.dims();
+        let ([rows, columns], prefix) = (self.patch_embed.grid(), self.prefix());
+        let patches = tokens.narrow(1, prefix, count - prefix).swap_dims(1, 2).reshape([batch, dim, rows, columns]);
+        let name = format!("blocks.{}", self.blocks.len() - 1);
+        vec![FeatureMap { name, stride: self.patch_embed.image()[0] / rows, map: patches }]
     }
 }
 

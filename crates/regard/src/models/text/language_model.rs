@@ -1,4 +1,4 @@
-//! Language models of the Transformer's parts: an encoder alone fills gaps, a decoder alone goes on.
+//! Language models made of the Transformer's parts: masked (an encoder) and causal (a decoder without a memory).
 //! Devlin et al. 2018 (BERT), arXiv:1810.04805; Radford et al. 2018 (GPT).
 //!
 //! Differences from both: norms, positions and the network for each token are those of the Transformer, by config, and
@@ -8,8 +8,10 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::check_vocabulary;
 use crate::data::Tokens;
 use crate::layers::{NormPlace, Position, StackConfig, TransformerEncoder, TransformerLayerConfig, check_depth};
+use crate::models::limits::check_parameters;
 use crate::{Error, Pass};
 
 /// Who may look where.
@@ -39,9 +41,7 @@ impl LanguageModelConfig {
     pub fn init(&self, device: &Device) -> Result<LanguageModel, Error> {
         self.layer.validate()?;
         check_depth(self.layers)?;
-        if self.vocabulary == 0 {
-            return Err(Error::config("vocabulary", "must be at least 1"));
-        }
+        check_vocabulary("vocabulary", self.vocabulary)?;
         let stack = StackConfig {
             layer: &self.layer,
             layers: self.layers,
@@ -49,11 +49,11 @@ impl LanguageModelConfig {
             position: self.position,
             final_norm: self.layer.norm == NormPlace::Pre,
         };
-        Ok(LanguageModel { encoder: stack.init(device), causal: self.direction == Direction::Forward })
+        check_parameters(LanguageModel { encoder: stack.init(device), causal: self.direction == Direction::Forward })
     }
 }
 
-/// Words in, a word for each place out.
+/// Tokens in, logits for each position out.
 #[derive(Module, Debug)]
 pub struct LanguageModel {
     pub encoder: TransformerEncoder,
@@ -61,7 +61,7 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Logits of each place, or of the one after it: `[B, N, V]`.
+    /// Logits of each position, or of the one after it: `[B, N, V]`.
     pub fn forward(&self, tokens: &Tokens, pass: &mut Pass) -> Tensor<3> {
         self.encoder.embed_tokens.logits(self.features(tokens, pass))
     }
@@ -85,15 +85,15 @@ mod tests {
         stirred(LanguageModelConfig { vocabulary: 11, direction, layers: 2, layer, position }.init(&cpu()).unwrap())
     }
 
-    fn first_place(model: &LanguageModel, sentence: &[u32]) -> Vec<f32> {
+    fn first_position(model: &LanguageModel, sentence: &[u32]) -> Vec<f32> {
         values(&model.forward(&Tokens::new(&[sentence]), &mut Pass::silent()).narrow(1, 0, 1))
     }
 
     #[test]
     fn a_masked_model_sees_what_comes_and_a_causal_one_does_not() {
         let (masked, causal) = (model(Direction::Both), model(Direction::Forward));
-        assert_ne!(first_place(&masked, &[1, 2, 3]), first_place(&masked, &[1, 2, 4]));
-        assert_eq!(first_place(&causal, &[1, 2, 3]), first_place(&causal, &[1, 2, 4]));
+        assert_ne!(first_position(&masked, &[1, 2, 3]), first_position(&masked, &[1, 2, 4]));
+        assert_eq!(first_position(&causal, &[1, 2, 3]), first_position(&causal, &[1, 2, 4]));
     }
 
     #[test]

@@ -5,6 +5,8 @@ pub mod rnn_search;
 pub mod transformer;
 pub mod translator;
 
+use crate::Error;
+
 /// A named configuration of a paper about text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextPreset<C> {
@@ -14,4 +16,13 @@ pub struct TextPreset<C> {
     pub paper: &'static str,
     /// Its configuration.
     pub config: fn() -> C,
+}
+
+/// Vocabularies are larger than anything else of a model.
+fn check_vocabulary(field: &'static str, tokens: usize) -> Result<(), Error> {
+    const LARGEST: usize = 1 << 20;
+    if (1..=LARGEST).contains(&tokens) {
+        return Ok(());
+    }
+    Err(Error::config(field, format!("must be from 1 to {LARGEST}, got {tokens}")))
 }

@@ -231,13 +231,13 @@ impl RnnSearch {
 }
 
 impl RnnSearchState {
-    /// The sentences at these places, in this order.
+    /// The sentences of these indices in the batch, in this order.
     #[must_use]
-    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
+    pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         Self {
-            memory: self.memory.select(places),
+            memory: self.memory.select(indices),
             weights: self.weights.clone(),
-            state: self.state.clone().select(0, places.clone()),
+            state: self.state.clone().select(0, indices.clone()),
         }
     }
 }

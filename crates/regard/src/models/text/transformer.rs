@@ -10,7 +10,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::TextPreset;
+use super::{TextPreset, check_vocabulary};
 use crate::attention::DotProduct;
 use crate::data::Tokens;
 use crate::layers::{
@@ -107,12 +107,6 @@ impl TransformerConfig {
         };
         Ok(Transformer { encoder: encoder.init(device), decoder })
     }
-}
-
-/// Vocabularies are larger than anything else of a model.
-fn check_vocabulary(field: &'static str, tokens: usize) -> Result<(), Error> {
-    let fine = (1..=1 << 20).contains(&tokens);
-    if fine { Ok(()) } else { Err(Error::config(field, format!("must be from 1 to {}, got {tokens}", 1 << 20))) }
 }
 
 /// Reads one sentence, writes another.
@@ -233,12 +227,12 @@ impl Decoder {
 }
 
 impl TransformerState {
-    /// The sentences at these places, in this order.
+    /// The sentences of these indices in the batch, in this order.
     #[must_use]
-    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
+    pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         Self {
-            memory: self.memory.iter().map(|memory| memory.select(places)).collect(),
-            caches: self.caches.iter().map(|cache| cache.select(places)).collect(),
+            memory: self.memory.iter().map(|memory| memory.select(indices)).collect(),
+            caches: self.caches.iter().map(|cache| cache.select(indices)).collect(),
             written: self.written,
         }
     }

@@ -8,6 +8,7 @@ use super::rnn_search::{self, RnnSearch, RnnSearchConfig, RnnSearchState};
 use super::transformer::{self, Transformer, TransformerConfig, TransformerState};
 use crate::data::Tokens;
 use crate::models::config;
+use crate::models::limits::check_parameters;
 use crate::{Error, Pass};
 
 /// The configuration of any of them: in TOML, `model = "transformer"` and its fields.
@@ -38,8 +39,8 @@ impl TranslatorConfig {
     /// When a field cannot work; the error names it.
     pub fn init(&self, device: &Device) -> Result<Translator, Error> {
         match self {
-            Self::Transformer(config) => config.init(device).map(Translator::Transformer),
-            Self::RnnSearch(config) => config.init(device).map(Translator::RnnSearch),
+            Self::Transformer(config) => config.init(device).and_then(check_parameters).map(Translator::Transformer),
+            Self::RnnSearch(config) => config.init(device).and_then(check_parameters).map(Translator::RnnSearch),
         }
     }
 
@@ -111,12 +112,12 @@ impl Translator {
 }
 
 impl TranslatorState {
-    /// The sentences at these places, in this order.
+    /// The sentences of these indices in the batch, in this order.
     #[must_use]
-    pub fn select(&self, places: &Tensor<1, Int>) -> Self {
+    pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         match self {
-            Self::Transformer(state) => Self::Transformer(state.select(places)),
-            Self::RnnSearch(state) => Self::RnnSearch(Box::new(state.select(places))),
+            Self::Transformer(state) => Self::Transformer(state.select(indices)),
+            Self::RnnSearch(state) => Self::RnnSearch(Box::new(state.select(indices))),
         }
     }
 }
@@ -147,7 +148,7 @@ pub fn presets() -> Vec<TranslatorPreset> {
 /// The preset of a name.
 ///
 /// # Errors
-/// When there is none; the nearest name is told.
+/// When there is none; the error suggests the nearest name.
 pub fn preset(name: &str) -> Result<TranslatorPreset, Error> {
     config::find(presets(), name, |preset| preset.name)
 }

@@ -1,0 +1,41 @@
+//! Sizes that are refused before anything is allocated.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+
+use crate::Error;
+
+/// The most parameters of a model: more than 32 GB of weights.
+pub const MOST_PARAMETERS: u64 = 1 << 33;
+
+/// The most pixels of an image: 8192 x 8192.
+pub const MOST_PIXELS: usize = 1 << 26;
+
+/// Refuses images without pixels and images that no machine here could hold the maps of.
+pub fn check_image([rows, columns]: [usize; 2]) -> Result<(), Error> {
+    match rows.checked_mul(columns) {
+        Some(1..=MOST_PIXELS) => Ok(()),
+        Some(0) => Err(Error::config("image", format!("must have at least one pixel, got {rows} x {columns}"))),
+        _ => Err(Error::config("image", format!("must have at most {MOST_PIXELS} pixels, got {rows} x {columns}"))),
+    }
+}
+
+/// Refuses a model of too many parameters; these are counted by their shapes, before the first one is made.
+pub fn check_parameters<M: Module>(model: M) -> Result<M, Error> {
+    let mut count = Count(0);
+    model.visit(&mut count);
+    if count.0 <= u128::from(MOST_PARAMETERS) {
+        return Ok(model);
+    }
+    let reason = format!("must have at most {MOST_PARAMETERS} parameters, this one has {}; make it narrower", count.0);
+    Err(Error::config("model", reason))
+}
+
+struct Count(u128);
+
+impl ModuleVisitor for Count {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let sizes = param.lazy_shape().to_vec();
+        self.0 = self.0.saturating_add(sizes.into_iter().fold(1, |all: u128, size| all.saturating_mul(size as u128)));
+    }
+}
