@@ -2,7 +2,8 @@
 
 use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
-    Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset, shown,
+    Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset,
+    denormalise,
 };
 use regard::report::font;
 use regard::tasks::classify::Recipe;
@@ -129,7 +130,7 @@ fn sheet(
         .iter()
         .map(|batch| {
             let labels = batch.targets.iter().map(|target| label(*target, dataset.classes()));
-            shown(batch, &preprocess).into_iter().zip(labels).collect()
+            denormalise(batch, &preprocess).into_iter().zip(labels).collect()
         })
         .collect();
     Ok(draw(&lines))

@@ -85,11 +85,11 @@ fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &m
     writeln!(out, "validation  {}", origins.validation)?;
     writeln!(out, "test        {}", origins.test)?;
     if let Some(sizes) = report.sizes {
-        let told = |[rows, columns]: [usize; 2]| format!("{columns}x{rows}");
+        let describe = |[rows, columns]: [usize; 2]| format!("{columns}x{rows}");
         if sizes.smallest == sizes.largest && sizes.typical == sizes.largest {
-            writeln!(out, "sizes       all {}", told(sizes.typical))?;
+            writeln!(out, "sizes       all {}", describe(sizes.typical))?;
         } else {
-            let [smallest, typical, largest] = [sizes.smallest, sizes.typical, sizes.largest].map(told);
+            let [smallest, typical, largest] = [sizes.smallest, sizes.typical, sizes.largest].map(describe);
             writeln!(out, "sizes       {smallest} to {largest}, typically {typical} (width x height)")?;
         }
     }
@@ -103,10 +103,10 @@ fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &m
         format!("{name}: {train} train, {validation} validation, {test} test")
     });
     list(out, &format!("classes with fewer than {least} pictures, or none in a part"), few)?;
-    list(out, "copies in more than one part (leaks)", report.leaks().map(told))?;
+    list(out, "copies in more than one part (leaks)", report.leaks().map(describe))?;
     let others = || report.duplicates.iter().filter(|copies| !copies.leak);
-    list(out, "copies with different classes", others().filter(|copies| copies.conflict).map(told))?;
-    list(out, "other copies", others().filter(|copies| !copies.conflict).map(told))?;
+    list(out, "copies with different classes", others().filter(|copies| copies.conflict).map(describe))?;
+    list(out, "other copies", others().filter(|copies| !copies.conflict).map(describe))?;
     if report.problems() == 0 {
         writeln!(out, "problems    none")?;
     }
@@ -130,7 +130,7 @@ pub(super) fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Ite
 }
 
 /// Copies in a line, with their classes when these differ and their parts when there are several.
-fn told(copies: &Copies) -> String {
+fn describe(copies: &Copies) -> String {
     let of = |copy: &regard::data::check::Occurrence| {
         let class = copies.conflict.then(|| copy.class.clone());
         let part = copies.leak.then(|| copy.part.to_string());

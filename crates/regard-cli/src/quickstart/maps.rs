@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 use image::{ImageFormat, Rgb, RgbImage};
 use regard::Pass;
 use regard::analyse::{Attention, attentions};
-use regard::data::{Batch, Picture, shown};
+use regard::data::{Batch, Picture, denormalise};
 use regard::report::overlay::glow;
 use std::io::Cursor;
 
@@ -38,7 +38,7 @@ pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error>
 
 /// The pictures as they are.
 pub fn plain(batch: &Batch, trained: &Trained) -> Row {
-    let pictures = shown(batch, &trained.task.preprocess);
+    let pictures = denormalise(batch, &trained.task.preprocess);
     let panels: Vec<RgbImage> = pictures.iter().map(|picture| panel(picture, None)).collect();
     let names: Vec<&str> =
         batch.targets.iter().map(|target| trained.task.test.classes()[target.class].as_str()).collect();
@@ -47,7 +47,7 @@ pub fn plain(batch: &Batch, trained: &Trained) -> Row {
 
 /// Where the model looks at each of them.
 pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
-    let pictures = shown(batch, &trained.task.preprocess);
+    let pictures = denormalise(batch, &trained.task.preprocess);
     let [_, channels, rows, columns] = batch.shape;
     let (mut panels, mut where_from) = (Vec::new(), String::new());
     for (index, picture) in pictures.iter().enumerate() {

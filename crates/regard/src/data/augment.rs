@@ -3,17 +3,21 @@
 //! Changes that PIL has are PIL's to the bit (`reference/augment.py`), except for the blur, which is an exact Gaussian.
 
 mod blur;
+mod change;
 mod colour;
 mod crop;
+mod detection;
 mod erase;
 mod geometry;
 mod levels;
 mod rand_augment;
 
+pub use change::{Change, Changes, Erasure, Geometric, Photometric};
+pub use detection::{DetectionAugment, ShortSide};
+
 use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};
 
-use super::picture::normalise;
 use super::{Picture, Preprocess, limits};
 use crate::Error;
 
@@ -117,47 +121,55 @@ impl Augment {
         image: [usize; 2],
         random: &mut impl Rng,
     ) -> Vec<f32> {
+        self.draw(picture.size(), preprocess, image, random).image(picture, preprocess)
+    }
+
+    /// What happens to pictures of this size: everything random is drawn here, so that it can be done to all frames of a
+    /// clip, and to boxes.
+    ///
+    /// # Panics
+    /// When a side of the image is zero, or where `validate` has an error.
+    pub fn draw(&self, size: [usize; 2], preprocess: &Preprocess, image: [usize; 2], random: &mut impl Rng) -> Changes {
         assert!(image[0] > 0 && image[1] > 0, "augment: an image of {} x {} pixels", image[1], image[0]);
-        let mut picture = self.crop.apply(picture, preprocess, image, random);
+        let mut changes = self.crop.draw(size, preprocess, image, random);
+        let mut geometric = |change| changes.push(Change::Geometric(change));
         if chance(self.flip, random) {
-            geometry::flip(&mut picture);
+            geometric(Geometric::Flip);
         }
         if chance(self.upside_down, random) {
-            geometry::upside_down(&mut picture);
+            geometric(Geometric::UpsideDown);
         }
         if self.quarter_turns {
             let half_turns = usize::from(image[0] != image[1]);
-            geometry::turn(&mut picture, random.random_range(0..4 >> half_turns) << half_turns);
+            geometric(Geometric::QuarterTurns(random.random_range(0..4 >> half_turns) << half_turns));
         }
         if let Some(rand_augment) = self.rand_augment {
             // the mean colour, which becomes zeros
             let fill = preprocess.mean.map(|mean| (255.0 * mean).round_ties_even() as u8);
-            rand_augment.apply(&mut picture, fill, random);
+            changes.extend(rand_augment.draw(image, fill, random));
         }
+        let mut photometric = |change| changes.push(Change::Photometric(change));
         if self.three_augment {
-            match random.random_range(0..3) {
-                0 => colour::grayscale(&mut picture),
-                1 => levels::solarize(&mut picture, 128),
-                _ => blur::blur(&mut picture, radius(random)),
-            }
+            photometric(match random.random_range(0..3) {
+                0 => Photometric::Grayscale,
+                1 => Photometric::Solarize(128),
+                _ => Photometric::Blur(radius(random)),
+            });
         }
         if chance(self.grayscale, random) {
-            colour::grayscale(&mut picture);
+            photometric(Photometric::Grayscale);
         }
         if chance(self.solarize, random) {
-            levels::solarize(&mut picture, 128);
+            photometric(Photometric::Solarize(128));
         }
         if chance(self.blur, random) {
-            blur::blur(&mut picture, radius(random));
+            photometric(Photometric::Blur(radius(random)));
         }
         if self.colour_jitter > 0.0 {
-            colour::jitter(&mut picture, self.colour_jitter, random);
+            colour::draw_jitter(self.colour_jitter, random).into_iter().for_each(&mut photometric);
         }
-        let mut values = normalise(&picture, preprocess);
-        if chance(self.erase, random) {
-            erase::erase(&mut values, image, random);
-        }
-        values
+        let erasure = if chance(self.erase, random) { erase::draw(image, random) } else { None };
+        Changes { from: size, changes, erasure }
     }
 }
 

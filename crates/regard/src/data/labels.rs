@@ -68,4 +68,11 @@ mod tests {
     fn a_missing_file_is_named() {
         assert!(read(Path::new("no/such/labels.txt")).unwrap_err().to_string().contains("no/such/labels.txt"));
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_without_an_end_is_refused() {
+        let error = read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(error, "/dev/zero: not a regular file but a device");
+    }
 }

@@ -7,7 +7,7 @@ pub(super) fn between(field: &'static str, value: f64, [least, most]: [f64; 2]) 
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::config(field, format!("not from {least} to {most}: {value}")))
+    Err(Error::config(field, format!("must be from {least} to {most}, got {value}")))
 }
 
 pub(super) fn probability(field: &'static str, value: f64) -> Result<(), Error> {
@@ -19,7 +19,7 @@ pub(super) fn not_negative(field: &'static str, value: f64) -> Result<(), Error>
     if value >= 0.0 && value.is_finite() {
         return Ok(());
     }
-    Err(Error::config(field, format!("not a number of at least 0: {value}")))
+    Err(Error::config(field, format!("must be at least 0, got {value}")))
 }
 
 /// Positive numbers, the lesser first.
@@ -27,5 +27,5 @@ pub(super) fn range(field: &'static str, [least, most]: [f64; 2]) -> Result<(), 
     if least > 0.0 && least <= most && most.is_finite() {
         return Ok(());
     }
-    Err(Error::config(field, format!("not two numbers above 0, the lesser first: [{least}, {most}]")))
+    Err(Error::config(field, format!("must be two numbers above 0, the lesser first, got [{least}, {most}]")))
 }

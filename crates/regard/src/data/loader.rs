@@ -44,7 +44,7 @@ impl Preparation {
     pub fn validate(&self) -> Result<(), Error> {
         let [rows, columns] = self.image;
         if rows == 0 || columns == 0 {
-            return Err(Error::config("image", format!("has no pixels: {rows} x {columns}")));
+            return Err(Error::config("image", format!("must have pixels, got {rows} x {columns}")));
         }
         channels::check(self.channels)?;
         self.mix.validate()?;
@@ -60,7 +60,7 @@ impl Loader {
         self.order.validate()?;
         let (ordered, there) = (self.order.pictures, self.dataset.len());
         if ordered > there {
-            return Err(Error::config("pictures", format!("there are {there}, not {ordered}")));
+            return Err(Error::config("pictures", format!("must be at most {there}, got {ordered}")));
         }
         Ok(())
     }
@@ -73,11 +73,11 @@ impl Loader {
             Ok(()) => step..self.order.steps(),
             Err(error) => return Batches::failed(error),
         };
-        Batches::new(Arc::new(self.maker(epoch)), steps, self.workers)
+        Batches::new(Arc::new(self.epoch_loader(epoch)), steps, self.workers)
     }
 
-    fn maker(&self, epoch: usize) -> Maker {
-        Maker {
+    fn epoch_loader(&self, epoch: usize) -> EpochLoader {
+        EpochLoader {
             dataset: Arc::clone(&self.dataset),
             pictures: self.order.epoch(epoch),
             repeats: self.order.repeats as u64,
@@ -90,7 +90,7 @@ impl Loader {
 
 /// Makes the batches of one epoch.
 #[derive(Debug)]
-struct Maker {
+struct EpochLoader {
     dataset: Arc<dyn Dataset>,
     pictures: Epoch,
     repeats: u64,
@@ -100,7 +100,7 @@ struct Maker {
     stop: AtomicBool,
 }
 
-impl Maker {
+impl EpochLoader {
     /// The batch of a step; none when it was stopped meanwhile.
     fn batch(&self, step: usize) -> Result<Option<Batch>, Error> {
         let Preparation { mix, seed, image, .. } = self.preparation;

@@ -6,27 +6,33 @@ mod channels;
 pub mod check;
 pub mod dataset;
 mod decode;
+mod denormalise;
 pub mod fetch;
+mod images;
 pub mod labels;
 mod limits;
 mod loader;
 mod mix;
+mod object;
 mod order;
 mod picture;
 mod preprocess;
 mod resample;
-mod sheet;
 pub mod text;
 
-pub use augment::{Augment, Crop, RandAugment};
+pub use augment::{
+    Augment, Change, Changes, Crop, DetectionAugment, Erasure, Geometric, Photometric, RandAugment, ShortSide,
+};
 pub use batch::{Batch, Target};
 pub use channels::to_channels;
 pub use dataset::{Dataset, Part};
 pub use decode::decode_image;
+pub use denormalise::denormalise;
+pub use images::{ImageBatch, Images, NormalisedPicture};
 pub use loader::{Loader, Preparation};
 pub use mix::Mix;
+pub use object::{Bounds, Object};
 pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess, Resize};
-pub use sheet::shown;
 pub use text::Tokens;

@@ -103,7 +103,7 @@ pub fn prepare(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) ->
 }
 
 /// The middle of a resized picture.
-pub(super) fn middle(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) -> Picture {
+fn middle(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) -> Picture {
     let whole = match preprocess.resize {
         Resize::ShortSide => resized(picture.size(), preprocess.crop, image),
         Resize::Stretch => image.map(|side| ((side as f64 / preprocess.crop).round() as usize).max(side)),
@@ -115,7 +115,7 @@ pub(super) fn middle(picture: &Picture, preprocess: &Preprocess, image: [usize; 
 }
 
 /// Where the middle of a picture begins, rounded as torchvision's `CenterCrop` does.
-fn middle_corner(whole: [usize; 2], image: [usize; 2]) -> [usize; 2] {
+pub(super) fn middle_corner(whole: [usize; 2], image: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|axis| ((whole[axis] - image[axis]) as f64 / 2.0).round_ties_even() as usize)
 }
 

@@ -12,48 +12,50 @@ use super::Filter;
 const BITS: u32 = 22;
 
 /// The old pixels that make new ones, and their weights.
-struct Means {
+struct Coefficients {
     /// For each new pixel the old ones, and where their weights begin.
-    places: Vec<(Range<usize>, usize)>,
+    bounds: Vec<(Range<usize>, usize)>,
     weights: Vec<i32>,
 }
 
-impl Means {
+impl Coefficients {
     /// The first of the old pixels for each new one, and their weights.
     fn iter(&self) -> impl Iterator<Item = (usize, &[i32])> {
-        self.places.iter().map(|(old, start)| (old.start, &self.weights[*start..start + old.len()]))
+        self.bounds.iter().map(|(old, start)| (old.start, &self.weights[*start..start + old.len()]))
     }
 
     /// The old pixels that are needed at all.
     fn needed(&self) -> Range<usize> {
-        let first = self.places.iter().map(|(old, _)| old.start).min().unwrap_or(0);
-        first..self.places.iter().map(|(old, _)| old.end).max().unwrap_or(0)
+        let first = self.bounds.iter().map(|(old, _)| old.start).min().unwrap_or(0);
+        first..self.bounds.iter().map(|(old, _)| old.end).max().unwrap_or(0)
     }
 }
 
 /// New pixels `part`, of `to` that replace `from` old ones.
-fn means(from: usize, to: usize, part: Range<usize>, filter: Filter) -> Means {
+fn coefficients(from: usize, to: usize, part: Range<usize>, filter: Filter) -> Coefficients {
     let scale = from as f64 / to as f64;
-    let stretch = scale.max(1.0);
-    let (reach, weight): (f64, fn(f64) -> f64) = match filter {
-        Filter::Bilinear => (stretch, linear),
-        Filter::Bicubic => (2.0 * stretch, cubic),
+    let filter_scale = scale.max(1.0);
+    let (support, weight): (f64, fn(f64) -> f64) = match filter {
+        Filter::Bilinear => (filter_scale, linear),
+        Filter::Bicubic => (2.0 * filter_scale, cubic),
     };
-    let mut means = Means { places: Vec::with_capacity(part.len()), weights: Vec::new() };
+    let mut coefficients = Coefficients { bounds: Vec::with_capacity(part.len()), weights: Vec::new() };
     // one buffer for all of them: small pictures would spend their time on memory
     let mut weights: Vec<f64> = Vec::new();
-    for place in part {
-        let centre = (place as f64 + 0.5) * scale;
+    for pixel in part {
+        let centre = (pixel as f64 + 0.5) * scale;
         // casts of negative numbers give 0
-        let first = (centre - reach + 0.5) as usize;
-        let end = ((centre + reach + 0.5) as usize).min(from);
+        let first = (centre - support + 0.5) as usize;
+        let end = ((centre + support + 0.5) as usize).min(from);
         weights.clear();
-        weights.extend((first..end).map(|old| weight((old as f64 - centre + 0.5) * (1.0 / stretch))));
+        weights.extend((first..end).map(|old| weight((old as f64 - centre + 0.5) * (1.0 / filter_scale))));
         let total: f64 = weights.iter().sum();
-        means.places.push((first..end, means.weights.len()));
-        means.weights.extend(weights.iter().map(|weight| (weight / total * f64::from(1 << BITS)).round() as i32));
+        coefficients.bounds.push((first..end, coefficients.weights.len()));
+        coefficients
+            .weights
+            .extend(weights.iter().map(|weight| (weight / total * f64::from(1 << BITS)).round() as i32));
     }
-    means
+    coefficients
 }
 
 fn linear(x: f64) -> f64 {
@@ -93,10 +95,10 @@ pub(super) fn resample(
         lines.for_each(|line| part.extend_from_slice(&line[3 * columns.start..3 * columns.end]));
         return part;
     }
-    let (rows, columns) = (means(from[0], to[0], rows, filter), means(from[1], to[1], columns, filter));
+    let (rows, columns) = (coefficients(from[0], to[0], rows, filter), coefficients(from[1], to[1], columns, filter));
     let needed = rows.needed();
 
-    let width = columns.places.len() * 3;
+    let width = columns.bounds.len() * 3;
     let mut narrow = Vec::with_capacity(needed.len() * width);
     for row in pixels.chunks_exact(3 * from[1]).take(needed.end).skip(needed.start) {
         for (first, weights) in columns.iter() {
@@ -108,7 +110,7 @@ pub(super) fn resample(
         }
     }
 
-    let mut resized = Vec::with_capacity(rows.places.len() * width);
+    let mut resized = Vec::with_capacity(rows.bounds.len() * width);
     let mut sums = vec![HALF; width];
     for (first, weights) in rows.iter() {
         sums.fill(HALF);

@@ -3,6 +3,7 @@
 use rand::seq::SliceRandom as _;
 use rand::{Rng, RngExt as _};
 
+use super::Photometric;
 use crate::data::Picture;
 
 /// ITU-R 601 in integers.
@@ -62,11 +63,9 @@ pub(super) fn sharpness(picture: &mut Picture, factor: f32) {
 }
 
 /// Brightness, contrast and saturation each times 1 - strength to 1 + strength, in random order.
-pub(super) fn jitter(picture: &mut Picture, strength: f64, random: &mut impl Rng) {
-    let mut changes: [fn(&mut Picture, f32); 3] = [brightness, contrast, saturation];
+pub(super) fn draw_jitter(strength: f64, random: &mut impl Rng) -> [Photometric; 3] {
+    let mut changes: [fn(f32) -> Photometric; 3] =
+        [Photometric::Brightness, Photometric::Contrast, Photometric::Saturation];
     changes.shuffle(random);
-    for change in changes {
-        let factor = random.random_range((1.0 - strength).max(0.0)..=1.0 + strength);
-        change(picture, factor as f32);
-    }
+    changes.map(|change| change(random.random_range((1.0 - strength).max(0.0)..=1.0 + strength) as f32))
 }

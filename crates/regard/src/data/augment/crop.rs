@@ -2,36 +2,50 @@
 
 use rand::{Rng, RngExt as _};
 
-use super::{Crop, rectangle};
-use crate::data::picture::{middle, resized};
-use crate::data::resample::resample;
-use crate::data::{Picture, Preprocess};
+use super::{Change, Crop, Geometric, rectangle};
+use crate::data::Preprocess;
+use crate::data::picture::{middle_corner, resized};
 
 impl Crop {
-    /// The part, of the size of the image.
-    pub(super) fn apply(
+    /// How the part of a picture is taken, of the size of the image.
+    pub(super) fn draw(
         self,
-        picture: &Picture,
+        picture: [usize; 2],
         preprocess: &Preprocess,
         image: [usize; 2],
         random: &mut impl Rng,
-    ) -> Picture {
-        match self {
-            Self::Middle => middle(picture, preprocess, image),
-            Self::RandomResized { area, aspect } => {
-                let (corner, size) = random_part(picture.size(), area, aspect, random);
-                if size == picture.size() {
-                    return picture.resize(image, preprocess.filter);
-                }
-                part(picture, corner, size).resize(image, preprocess.filter)
+    ) -> Vec<Change> {
+        let filter = preprocess.filter;
+        let changes = match self {
+            Self::Middle => {
+                let whole = resized(picture, preprocess.crop, image);
+                vec![Geometric::ResizedCrop { whole, corner: middle_corner(whole, image), size: image, filter }]
             }
-            Self::Random { padding } => padded(picture, preprocess, image, padding, random),
-        }
+            Self::RandomResized { area, aspect } => {
+                let (corner, size) = random_part(picture, area, aspect, random);
+                let crop = (size != picture).then_some(Geometric::Crop { corner, size });
+                crop.into_iter().chain([Geometric::Resize { size: image, filter }]).collect()
+            }
+            // DeiT-III's simple random crop: the short side becomes the image's, a reflected border is added, a part cut out
+            Self::Random { padding } => {
+                let whole = resized(picture, 1.0, image);
+                let corner = [0, 1].map(|axis| {
+                    random.random_range(0..=whole[axis] + 2 * padding - image[axis]) as isize - padding as isize
+                });
+                vec![Geometric::ReflectedCrop { whole, corner, size: image, filter }]
+            }
+        };
+        changes.into_iter().map(Change::Geometric).collect()
     }
 }
 
 /// Corner and size of a random part, as torchvision's `RandomResizedCrop` draws it.
-fn random_part(size: [usize; 2], area: [f64; 2], aspect: [f64; 2], random: &mut impl Rng) -> ([usize; 2], [usize; 2]) {
+pub(super) fn random_part(
+    size: [usize; 2],
+    area: [f64; 2],
+    aspect: [f64; 2],
+    random: &mut impl Rng,
+) -> ([usize; 2], [usize; 2]) {
     for _ in 0..10 {
         let part = rectangle(size, area, aspect, random);
         if (0..2).all(|axis| part[axis] > 0 && part[axis] <= size[axis]) {
@@ -52,59 +66,25 @@ fn random_part(size: [usize; 2], area: [f64; 2], aspect: [f64; 2], random: &mut 
     ([0, 1].map(|axis| (size[axis] - part[axis]) / 2), part)
 }
 
-/// The pixels of a part.
-fn part(picture: &Picture, [top, left]: [usize; 2], [rows, columns]: [usize; 2]) -> Picture {
-    let lines = picture.pixels.chunks_exact(3 * picture.columns).skip(top).take(rows);
-    let mut pixels = Vec::with_capacity(3 * rows * columns);
-    lines.for_each(|line| pixels.extend_from_slice(&line[3 * left..3 * (left + columns)]));
-    Picture { rows, columns, pixels }
-}
-
-/// DeiT-III's simple random crop: the short side becomes the image's, a reflected border is added, a part of it cut out.
-fn padded(
-    picture: &Picture,
-    preprocess: &Preprocess,
-    image: [usize; 2],
-    padding: usize,
-    random: &mut impl Rng,
-) -> Picture {
-    let whole = resized(picture.size(), 1.0, image);
-    // for each row and each column of the image, the one of the resized picture
-    let [rows, columns] = [0, 1].map(|axis| {
-        let start = random.random_range(0..=whole[axis] + 2 * padding - image[axis]);
-        let places = start..start + image[axis];
-        places.map(|place| reflected(place as isize - padding as isize, whole[axis])).collect::<Vec<usize>>()
-    });
-    let needed = [&rows, &columns].map(|places| {
-        let (first, last) = (places.iter().min(), places.iter().max());
-        first.copied().unwrap_or(0)..last.map_or(0, |last| last + 1)
-    });
-    let (first, width) = ([needed[0].start, needed[1].start], needed[1].len());
-    let resized = resample(&picture.pixels, picture.size(), whole, needed, preprocess.filter);
-    let mut pixels = Vec::with_capacity(3 * image[0] * image[1]);
-    for row in rows {
-        let line = &resized[3 * width * (row - first[0])..][..3 * width];
-        columns.iter().for_each(|column| pixels.extend_from_slice(&line[3 * (column - first[1])..][..3]));
-    }
-    Picture { rows: image[0], columns: image[1], pixels }
-}
-
-/// A place outside of `0..size` mirrored into it; the border itself is not repeated.
-fn reflected(place: isize, size: usize) -> usize {
-    let last = size as isize - 1;
-    if last == 0 {
-        return 0;
-    }
-    let folded = place.rem_euclid(2 * last);
-    folded.min(2 * last - folded) as usize
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Changes;
+    use super::super::geometry::reflected;
     use super::*;
-    use crate::data::Filter;
+    use crate::data::{Filter, Picture};
     use crate::random::{Purpose, generator};
     use crate::testing::noise_picture;
+
+    fn applied(
+        crop: Crop,
+        picture: &Picture,
+        preprocess: &Preprocess,
+        image: [usize; 2],
+        random: &mut impl Rng,
+    ) -> Picture {
+        let changes = crop.draw(picture.size(), preprocess, image, random);
+        Changes { from: picture.size(), changes, erasure: None }.picture(picture)
+    }
 
     fn random(place: u64) -> impl Rng {
         generator(3, Purpose::Augment, [0, place])
@@ -135,13 +115,6 @@ mod tests {
     }
 
     #[test]
-    fn a_border_is_reflected_as_by_torch() {
-        let places: Vec<usize> = (-3..7).map(|place| reflected(place, 4)).collect();
-        assert_eq!(places, [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
-        assert_eq!((reflected(-5, 1), reflected(9, 2)), (0, 1));
-    }
-
-    #[test]
     fn a_padded_crop_is_a_part_of_the_padded_picture() {
         let picture = noise_picture([9, 14], 1);
         let preprocess = Preprocess { filter: Filter::Bicubic, ..Preprocess::WHOLE };
@@ -153,7 +126,7 @@ mod tests {
         };
         let mut places = std::collections::BTreeSet::new();
         for place in 0..300 {
-            let crop = Crop::Random { padding }.apply(&picture, &preprocess, image, &mut random(place));
+            let crop = applied(Crop::Random { padding }, &picture, &preprocess, image, &mut random(place));
             let found = (0..=8isize).flat_map(|top| (0..=11isize).map(move |left| (top, left))).find(|(top, left)| {
                 let same = |at: usize| {
                     level(top + (at / 18) as isize, left + (at / 3 % 6) as isize, at % 3) == crop.pixels()[at]
@@ -171,7 +144,7 @@ mod tests {
         for crop in
             [Crop::Middle, Crop::Random { padding: 0 }, Crop::RandomResized { area: [1.0, 1.0], aspect: [1.0, 1.0] }]
         {
-            assert_eq!(crop.apply(&picture, &Preprocess::WHOLE, [8, 8], &mut random(0)), picture, "{crop:?}");
+            assert_eq!(applied(crop, &picture, &Preprocess::WHOLE, [8, 8], &mut random(0)), picture, "{crop:?}");
         }
     }
 }

@@ -3,25 +3,22 @@
 use rand::{Rng, RngExt as _};
 use rand_distr::{Distribution as _, StandardNormal};
 
-use super::rectangle;
+use super::{Erasure, rectangle};
 
 const AREA: [f64; 2] = [0.02, 1.0 / 3.0];
 const ASPECT: [f64; 2] = [0.3, 1.0 / 0.3];
 
-/// Makes a rectangle of normalised `[3, H, W]` standard normal noise; of a tiny image perhaps nothing.
-pub(super) fn erase(values: &mut [f32], image: [usize; 2], random: &mut impl Rng) {
+/// A rectangle and standard normal noise for it; of a tiny image perhaps nothing.
+pub(super) fn draw(image: [usize; 2], random: &mut impl Rng) -> Option<Erasure> {
     for _ in 0..10 {
-        let part = rectangle(image, AREA, ASPECT, random);
-        if (0..2).all(|axis| part[axis] < image[axis]) {
-            let [top, left] = [0, 1].map(|axis| random.random_range(0..=image[axis] - part[axis]));
-            for plane in values.chunks_exact_mut(image[0] * image[1]) {
-                for line in plane.chunks_exact_mut(image[1]).skip(top).take(part[0]) {
-                    line[left..left + part[1]].fill_with(|| StandardNormal.sample(random));
-                }
-            }
-            return;
+        let size = rectangle(image, AREA, ASPECT, random);
+        if (0..2).all(|axis| size[axis] < image[axis]) {
+            let corner = [0, 1].map(|axis| random.random_range(0..=image[axis] - size[axis]));
+            let noise = (0..3 * size[0] * size[1]).map(|_| StandardNormal.sample(random)).collect();
+            return Some(Erasure { corner, size, noise });
         }
     }
+    None
 }
 
 #[cfg(test)]
@@ -35,7 +32,8 @@ mod tests {
         let mut noise = Vec::new();
         for place in 0..200 {
             let mut values = vec![9.0; 3 * 600];
-            erase(&mut values, image, &mut generator(0, Purpose::Augment, [0, place]));
+            let erasure = draw(image, &mut generator(0, Purpose::Augment, [0, place])).unwrap();
+            erasure.apply(&mut values, image);
             let changed: Vec<usize> = (0..600).filter(|&at| values[at] != 9.0).collect();
             let rows = changed.iter().map(|at| at / 30).fold([20, 0], |[a, b], x| [a.min(x), b.max(x)]);
             let columns = changed.iter().map(|at| at % 30).fold([30, 0], |[a, b], x| [a.min(x), b.max(x)]);
@@ -55,8 +53,6 @@ mod tests {
 
     #[test]
     fn an_image_without_room_stays() {
-        let mut values = vec![9.0; 3];
-        erase(&mut values, [1, 1], &mut generator(0, Purpose::Augment, [0, 0]));
-        assert_eq!(values, [9.0; 3]);
+        assert_eq!(draw([1, 1], &mut generator(0, Purpose::Augment, [0, 0])), None);
     }
 }

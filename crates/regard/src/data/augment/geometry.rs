@@ -1,6 +1,52 @@
 //! Pixels at other places.
 
-use crate::data::Picture;
+use crate::data::resample::resample;
+use crate::data::{Filter, Picture};
+
+/// The pixels of a part.
+pub(super) fn part(picture: &Picture, [top, left]: [usize; 2], [rows, columns]: [usize; 2]) -> Picture {
+    let lines = picture.pixels.chunks_exact(3 * picture.columns).skip(top).take(rows);
+    let mut pixels = Vec::with_capacity(3 * rows * columns);
+    lines.for_each(|line| pixels.extend_from_slice(&line[3 * left..3 * (left + columns)]));
+    Picture { rows, columns, pixels }
+}
+
+/// The part from `corner` on of the picture resized to `whole`; what is outside of it is reflected.
+pub(super) fn reflected_part(
+    picture: &Picture,
+    whole: [usize; 2],
+    corner: [isize; 2],
+    size: [usize; 2],
+    filter: Filter,
+) -> Picture {
+    // for each row and each column of the part, the one of the resized picture
+    let [rows, columns] = [0, 1].map(|axis| {
+        let places = (0..size[axis]).map(|place| reflected(corner[axis] + place as isize, whole[axis]));
+        places.collect::<Vec<usize>>()
+    });
+    let needed = [&rows, &columns].map(|places| {
+        let (first, last) = (places.iter().min(), places.iter().max());
+        first.copied().unwrap_or(0)..last.map_or(0, |last| last + 1)
+    });
+    let (first, width) = ([needed[0].start, needed[1].start], needed[1].len());
+    let resized = resample(&picture.pixels, picture.size(), whole, needed, filter);
+    let mut pixels = Vec::with_capacity(3 * size[0] * size[1]);
+    for row in rows {
+        let line = &resized[3 * width * (row - first[0])..][..3 * width];
+        columns.iter().for_each(|column| pixels.extend_from_slice(&line[3 * (column - first[1])..][..3]));
+    }
+    Picture { rows: size[0], columns: size[1], pixels }
+}
+
+/// A place outside of `0..size` mirrored into it; the border itself is not repeated.
+pub(super) fn reflected(place: isize, size: usize) -> usize {
+    let last = size as isize - 1;
+    if last == 0 {
+        return 0;
+    }
+    let folded = place.rem_euclid(2 * last);
+    folded.min(2 * last - folded) as usize
+}
 
 /// Left and right exchanged.
 pub(super) fn flip(picture: &mut Picture) {
@@ -33,7 +79,14 @@ pub(super) fn turn(picture: &mut Picture, quarters: usize) {
 }
 
 /// Where a pixel comes from: old x = `m[0]` x + `m[1]` y + `m[2]`, old y = `m[3]` x + `m[4]` y + `m[5]`.
-pub(super) type Affine = [f64; 6];
+pub type Affine = [f64; 6];
+
+/// Where an old point is found: the new `[x, y]` that comes from it.
+pub(super) fn inverse(m: Affine, [x, y]: [f64; 2]) -> [f64; 2] {
+    let determinant = m[0] * m[4] - m[1] * m[3];
+    let (x, y) = (x - m[2], y - m[5]);
+    [(m[4] * x - m[1] * y) / determinant, (m[0] * y - m[3] * x) / determinant]
+}
 
 /// Turned around the middle, counter-clockwise for positive angles.
 pub(super) fn rotation(degrees: f64, [rows, columns]: [usize; 2]) -> Affine {
@@ -97,6 +150,13 @@ mod tests {
         assert_eq!(changed(|picture| turn(picture, 1)), letters(3, 2, "daebfc"));
         assert_eq!(changed(|picture| turn(picture, 2)), letters(2, 3, "fedcba"));
         assert_eq!(changed(|picture| turn(picture, 3)), letters(3, 2, "cfbead"));
+    }
+
+    #[test]
+    fn a_border_is_reflected_as_by_torch() {
+        let places: Vec<usize> = (-3..7).map(|place| reflected(place, 4)).collect();
+        assert_eq!(places, [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
+        assert_eq!((reflected(-5, 1), reflected(9, 2)), (0, 1));
     }
 
     #[test]

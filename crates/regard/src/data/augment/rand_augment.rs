@@ -4,9 +4,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 use rand_distr::{Distribution as _, StandardNormal};
 
-use super::geometry::{affine, rotation};
-use super::{RandAugment, chance, colour, levels};
-use crate::data::Picture;
+use super::geometry::rotation;
+use super::{Change, Geometric, Photometric, RandAugment, chance};
 
 /// What may happen to a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,55 +46,65 @@ pub(super) const OPERATIONS: [Operation; 15] = [
 ];
 
 impl RandAugment {
-    /// `fill` is what comes in from outside of the picture.
-    pub(super) fn apply(&self, picture: &mut Picture, fill: [u8; 3], random: &mut impl Rng) {
+    /// `fill` is what comes in from outside of an image of this size.
+    pub(super) fn draw(&self, image: [usize; 2], fill: [u8; 3], random: &mut impl Rng) -> Vec<Change> {
         // all are chosen before any strength is drawn, the same one perhaps twice
         let chosen: Vec<Operation> = (0..self.operations).filter_map(|_| OPERATIONS.choose(random)).copied().collect();
+        let mut changes = Vec::with_capacity(chosen.len());
         for operation in chosen {
             if chance(self.probability, random) {
                 let noise: f64 = StandardNormal.sample(random);
                 let strength = (self.magnitude + self.std * noise).clamp(0.0, 10.0) / 10.0;
                 let sign = if random.random() { 1.0 } else { -1.0 };
-                operation.apply(picture, strength, sign, fill);
+                changes.push(operation.change(image, strength, sign, fill));
             }
         }
+        changes
     }
 }
 
 impl Operation {
     /// Strength 0 to 1; the sign is the direction, where there are two.
-    pub(super) fn apply(self, picture: &mut Picture, strength: f64, sign: f64, fill: [u8; 3]) {
+    pub(super) fn change(self, [rows, columns]: [usize; 2], strength: f64, sign: f64, fill: [u8; 3]) -> Change {
         let signed = sign * strength;
         // 1 changes nothing
         let factor = (1.0 + 0.9 * signed).max(0.1) as f32;
-        let [rows, columns] = picture.size();
-        match self {
-            Self::AutoContrast => levels::autocontrast(picture),
-            Self::Equalize => levels::equalize(picture),
-            Self::Invert => levels::invert(picture),
-            Self::Rotate => affine(picture, rotation(30.0 * signed, [rows, columns]), fill),
-            Self::Posterize => levels::posterize(picture, 4 - (4.0 * strength) as u32),
-            Self::Solarize => levels::solarize(picture, 256 - (256.0 * strength) as u16),
-            Self::SolarizeAdd => levels::solarize_add(picture, (110.0 * strength) as u8),
-            Self::Color => colour::saturation(picture, factor),
-            Self::Contrast => colour::contrast(picture, factor),
-            Self::Brightness => colour::brightness(picture, factor),
-            Self::Sharpness => colour::sharpness(picture, factor),
-            Self::ShearX => affine(picture, [1.0, 0.3 * signed, 0.0, 0.0, 1.0, 0.0], fill),
-            Self::ShearY => affine(picture, [1.0, 0.0, 0.0, 0.3 * signed, 1.0, 0.0], fill),
-            Self::TranslateX => affine(picture, [1.0, 0.0, 0.45 * signed * columns as f64, 0.0, 1.0, 0.0], fill),
-            Self::TranslateY => affine(picture, [1.0, 0.0, 0.0, 0.0, 1.0, 0.45 * signed * rows as f64], fill),
-        }
+        let affine = |matrix| Change::Geometric(Geometric::Affine { matrix, fill });
+        Change::Photometric(match self {
+            Self::Rotate => return affine(rotation(30.0 * signed, [rows, columns])),
+            Self::ShearX => return affine([1.0, 0.3 * signed, 0.0, 0.0, 1.0, 0.0]),
+            Self::ShearY => return affine([1.0, 0.0, 0.0, 0.3 * signed, 1.0, 0.0]),
+            Self::TranslateX => return affine([1.0, 0.0, 0.45 * signed * columns as f64, 0.0, 1.0, 0.0]),
+            Self::TranslateY => return affine([1.0, 0.0, 0.0, 0.0, 1.0, 0.45 * signed * rows as f64]),
+            Self::AutoContrast => Photometric::AutoContrast,
+            Self::Equalize => Photometric::Equalize,
+            Self::Invert => Photometric::Invert,
+            Self::Posterize => Photometric::Posterize(4 - (4.0 * strength) as u32),
+            Self::Solarize => Photometric::Solarize(256 - (256.0 * strength) as u16),
+            Self::SolarizeAdd => Photometric::SolarizeAdd((110.0 * strength) as u8),
+            Self::Color => Photometric::Saturation(factor),
+            Self::Contrast => Photometric::Contrast(factor),
+            Self::Brightness => Photometric::Brightness(factor),
+            Self::Sharpness => Photometric::Sharpness(factor),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::geometry::affine;
+    use super::super::{Changes, colour, levels};
     use super::*;
+    use crate::data::Picture;
     use crate::random::{Purpose, generator};
     use crate::testing::noise_picture;
 
     const FILL: [u8; 3] = [124, 116, 104];
+
+    fn apply(operation: Operation, picture: &mut Picture, strength: f64, sign: f64, fill: [u8; 3]) {
+        let changes = vec![operation.change(picture.size(), strength, sign, fill)];
+        *picture = Changes { from: picture.size(), changes, erasure: None }.picture(picture);
+    }
 
     #[test]
     fn every_operation_changes_a_picture_and_at_no_strength_hardly() {
@@ -105,7 +114,7 @@ mod tests {
         for operation in OPERATIONS {
             let changed = |strength| {
                 let mut changed = picture.clone();
-                operation.apply(&mut changed, strength, -1.0, FILL);
+                apply(operation, &mut changed, strength, -1.0, FILL);
                 changed
             };
             assert!(changed(0.9) != picture, "{operation:?}");
@@ -136,7 +145,7 @@ mod tests {
         ];
         for (operation, sign, change) in cases {
             let (mut ours, mut expected) = (noise_picture([20, 30], 8), noise_picture([20, 30], 8));
-            operation.apply(&mut ours, 0.9, sign, FILL);
+            apply(operation, &mut ours, 0.9, sign, FILL);
             change(&mut expected);
             assert!(ours == expected, "{operation:?} {sign}");
         }
@@ -144,21 +153,19 @@ mod tests {
 
     #[test]
     fn a_probability_of_zero_and_no_operations_change_nothing() {
-        let picture = noise_picture([8, 8], 1);
         for settings in [
             RandAugment { probability: 0.0, ..RandAugment::default() },
             RandAugment { operations: 0, ..RandAugment::default() },
         ] {
-            let mut changed = picture.clone();
-            settings.apply(&mut changed, [0; 3], &mut generator(0, Purpose::Augment, [0, 0]));
-            assert_eq!(changed, picture);
+            let changes = settings.draw([8, 8], [0; 3], &mut generator(0, Purpose::Augment, [0, 0]));
+            assert_eq!(changes, []);
         }
     }
 
     #[test]
     fn what_comes_in_from_outside_is_the_fill() {
         let mut picture = noise_picture([20, 20], 3);
-        Operation::TranslateX.apply(&mut picture, 1.0, 1.0, [1, 2, 3]);
+        apply(Operation::TranslateX, &mut picture, 1.0, 1.0, [1, 2, 3]);
         let line = &picture.pixels()[..60];
         assert!(line[33..].chunks(3).all(|pixel| pixel == [1, 2, 3]) && line[..3] != [1, 2, 3], "{line:?}");
     }

@@ -191,3 +191,144 @@ fn settings_are_read_from_toml_and_unknown_ones_refused() {
     assert_eq!(toml::from_str::<Augment>(&toml::to_string(&everything()).unwrap()).unwrap(), everything());
     assert!(toml::from_str::<Augment>("flipp = 0.5").unwrap_err().to_string().contains("flipp"));
 }
+
+/// The same changes, each drawn when its turn comes and made at once: how pictures were changed before changes could be
+/// kept. Runs of that time go on with the same bytes.
+mod in_turn {
+    use super::super::rand_augment::OPERATIONS;
+    use super::super::{rectangle, *};
+    use crate::data::picture::{middle_corner, normalise, resized};
+    use crate::data::resample::resample;
+    use rand::seq::{IndexedRandom as _, SliceRandom as _};
+    use rand_distr::{Distribution as _, StandardNormal};
+
+    pub fn apply(
+        augment: &Augment,
+        picture: &Picture,
+        preprocess: &Preprocess,
+        image: [usize; 2],
+        random: &mut impl Rng,
+    ) -> Vec<f32> {
+        let mut picture = crop(augment.crop, picture, preprocess, image, random);
+        if chance(augment.flip, random) {
+            geometry::flip(&mut picture);
+        }
+        if chance(augment.upside_down, random) {
+            geometry::upside_down(&mut picture);
+        }
+        if augment.quarter_turns {
+            let half_turns = usize::from(image[0] != image[1]);
+            geometry::turn(&mut picture, random.random_range(0..4 >> half_turns) << half_turns);
+        }
+        if let Some(settings) = augment.rand_augment {
+            let fill = preprocess.mean.map(|mean| (255.0 * mean).round_ties_even() as u8);
+            let chosen: Vec<_> = (0..settings.operations).filter_map(|_| OPERATIONS.choose(random)).copied().collect();
+            for operation in chosen {
+                if chance(settings.probability, random) {
+                    let noise: f64 = StandardNormal.sample(random);
+                    let strength = (settings.magnitude + settings.std * noise).clamp(0.0, 10.0) / 10.0;
+                    let sign = if random.random() { 1.0 } else { -1.0 };
+                    let changes = vec![operation.change(picture.size(), strength, sign, fill)];
+                    picture = Changes { changes, ..Changes::new(picture.size()) }.picture(&picture);
+                }
+            }
+        }
+        if augment.three_augment {
+            match random.random_range(0..3) {
+                0 => colour::grayscale(&mut picture),
+                1 => levels::solarize(&mut picture, 128),
+                _ => blur::blur(&mut picture, radius(random)),
+            }
+        }
+        if chance(augment.grayscale, random) {
+            colour::grayscale(&mut picture);
+        }
+        if chance(augment.solarize, random) {
+            levels::solarize(&mut picture, 128);
+        }
+        if chance(augment.blur, random) {
+            blur::blur(&mut picture, radius(random));
+        }
+        if augment.colour_jitter > 0.0 {
+            let mut changes: [fn(&mut Picture, f32); 3] = [colour::brightness, colour::contrast, colour::saturation];
+            changes.shuffle(random);
+            for change in changes {
+                let strength = augment.colour_jitter;
+                change(&mut picture, random.random_range((1.0 - strength).max(0.0)..=1.0 + strength) as f32);
+            }
+        }
+        let mut values = normalise(&picture, preprocess);
+        if chance(augment.erase, random) {
+            erase(&mut values, image, random);
+        }
+        values
+    }
+
+    fn crop(
+        crop: Crop,
+        picture: &Picture,
+        preprocess: &Preprocess,
+        image: [usize; 2],
+        random: &mut impl Rng,
+    ) -> Picture {
+        match crop {
+            Crop::Middle => {
+                let whole = resized(picture.size(), preprocess.crop, image);
+                let corner = middle_corner(whole, image);
+                let middle = [0, 1].map(|axis| corner[axis]..corner[axis] + image[axis]);
+                let pixels = resample(&picture.pixels, picture.size(), whole, middle, preprocess.filter);
+                Picture { rows: image[0], columns: image[1], pixels }
+            }
+            Crop::RandomResized { area, aspect } => {
+                let (corner, size) = crop::random_part(picture.size(), area, aspect, random);
+                if size == picture.size() {
+                    return picture.resize(image, preprocess.filter);
+                }
+                geometry::part(picture, corner, size).resize(image, preprocess.filter)
+            }
+            Crop::Random { padding } => {
+                let whole = picture.resize(resized(picture.size(), 1.0, image), preprocess.filter);
+                let size = whole.size();
+                let [rows, columns] = [0, 1].map(|axis| {
+                    let start = random.random_range(0..=size[axis] + 2 * padding - image[axis]);
+                    let places = start..start + image[axis];
+                    let inside = |place| geometry::reflected(place as isize - padding as isize, size[axis]);
+                    places.map(inside).collect::<Vec<usize>>()
+                });
+                let pixel = |row: usize, column: usize| whole.pixels[3 * (size[1] * row + column)..][..3].to_vec();
+                let line = |row: &usize| columns.iter().flat_map(|column| pixel(*row, *column)).collect::<Vec<u8>>();
+                Picture { rows: image[0], columns: image[1], pixels: rows.iter().flat_map(line).collect() }
+            }
+        }
+    }
+
+    fn erase(values: &mut [f32], image: [usize; 2], random: &mut impl Rng) {
+        for _ in 0..10 {
+            let part = rectangle(image, [0.02, 1.0 / 3.0], [0.3, 1.0 / 0.3], random);
+            if (0..2).all(|axis| part[axis] < image[axis]) {
+                let [top, left] = [0, 1].map(|axis| random.random_range(0..=image[axis] - part[axis]));
+                for plane in values.chunks_exact_mut(image[0] * image[1]) {
+                    for line in plane.chunks_exact_mut(image[1]).skip(top).take(part[0]) {
+                        line[left..left + part[1]].fill_with(|| StandardNormal.sample(random));
+                    }
+                }
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn drawing_everything_first_gives_the_bytes_that_drawing_in_turn_gave() {
+    for (size, image) in [([24, 20], [16, 16]), ([16, 16], [16, 16]), ([9, 40], [12, 20])] {
+        let picture = noise_picture(size, 6);
+        for crop in [Crop::Middle, everything().crop, Crop::Random { padding: 4 }] {
+            let augment = Augment { crop, erase: 0.6, ..everything() };
+            for place in 0..40 {
+                let ours = augment.apply(&picture, &Preprocess::DEIT, image, &mut random(place));
+                let before = in_turn::apply(&augment, &picture, &Preprocess::DEIT, image, &mut random(place));
+                assert_eq!(ours, before, "{crop:?}, draw {place}");
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::memory::{Block, Memory, Order};
+use super::memory::{Block, Memory, PixelOrder};
 use super::{Opened, Part, bytes};
 use crate::Error;
 use crate::data::labels;
@@ -69,7 +69,7 @@ impl Version {
         if part.has_test() {
             blocks.push(read(self.test)?);
         }
-        Ok(Opened::packed(Memory::new(self.class_names(folder)?, [SIDE, SIDE], Order::Planes, blocks)?, count))
+        Ok(Opened::packed(Memory::new(self.class_names(folder)?, [SIDE, SIDE], PixelOrder::Planes, blocks)?, count))
     }
 
     fn read(&self, path: &Path) -> Result<Block, Error> {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::memory::{Block, Memory, Order};
+use super::memory::{Block, Memory, PixelOrder};
 use super::packed::{SIDE, unpack};
 use super::{Opened, Part};
 
@@ -31,7 +31,10 @@ pub fn open(part: Part) -> Opened {
     let train = part.needs_train().then(|| TRAIN_BLOCK.clone());
     let count = train.as_ref().map_or(0, |block| block.labels.len());
     let blocks = train.into_iter().chain(part.has_test().then(|| TEST_BLOCK.clone())).collect();
-    Opened::packed(Memory::new(class_names(), [SIDE, SIDE], Order::Gray, blocks).expect("the files are ours"), count)
+    Opened::packed(
+        Memory::new(class_names(), [SIDE, SIDE], PixelOrder::Gray, blocks).expect("the files are ours"),
+        count,
+    )
 }
 
 /// Pictures of the classes in turn: the first of each class, then the second of each.

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::memory::{Block, Memory, Order};
+use super::memory::{Block, Memory, PixelOrder};
 use super::{Opened, Part, bytes};
 use crate::data::{MOST_PIXELS, labels};
 use crate::{Error, data::dataset::embedded};
@@ -34,7 +34,7 @@ pub fn open(folder: &Path, part: Part) -> Result<Opened, Error> {
         }
         blocks.push(Arc::new(block));
     }
-    Ok(Opened::packed(Memory::new(classes(folder)?, size.unwrap_or([1, 1]), Order::Gray, blocks)?, train))
+    Ok(Opened::packed(Memory::new(classes(folder)?, size.unwrap_or([1, 1]), PixelOrder::Gray, blocks)?, train))
 }
 
 /// The pictures of a part, and their size.

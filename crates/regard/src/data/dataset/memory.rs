@@ -8,7 +8,7 @@ use crate::Error;
 
 /// How the pixels of a picture follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum PixelOrder {
     /// `[H, W]`
     Gray,
     /// `[H, W, 3]`
@@ -35,7 +35,7 @@ impl fmt::Debug for Block {
 pub struct Memory {
     classes: Vec<String>,
     size: [usize; 2],
-    order: Order,
+    order: PixelOrder,
     blocks: Vec<Arc<Block>>,
     /// Index of the first picture of each block, and the number of all.
     starts: Vec<usize>,
@@ -44,7 +44,12 @@ pub struct Memory {
 impl Memory {
     /// # Errors
     /// When a block has pixels of more or fewer pictures than labels, or labels without a class.
-    pub fn new(classes: Vec<String>, size: [usize; 2], order: Order, blocks: Vec<Arc<Block>>) -> Result<Self, Error> {
+    pub fn new(
+        classes: Vec<String>,
+        size: [usize; 2],
+        order: PixelOrder,
+        blocks: Vec<Arc<Block>>,
+    ) -> Result<Self, Error> {
         let memory = Self { classes, size, order, blocks, starts: Vec::new() };
         let mut starts = vec![0];
         for Block { file, labels, pixels } in memory.blocks.iter().map(AsRef::as_ref) {
@@ -64,12 +69,12 @@ impl Memory {
 
     /// Bytes of a picture.
     const fn bytes(&self) -> usize {
-        let channels = if matches!(self.order, Order::Gray) { 1 } else { 3 };
+        let channels = if matches!(self.order, PixelOrder::Gray) { 1 } else { 3 };
         channels * self.size[0] * self.size[1]
     }
 
-    /// The block of a picture, and its place there.
-    fn place(&self, index: usize) -> (&Block, usize) {
+    /// The block of a picture, and its index there.
+    fn locate(&self, index: usize) -> (&Block, usize) {
         let block = self.starts.partition_point(|&start| start <= index) - 1;
         (&self.blocks[block], index - self.starts[block])
     }
@@ -85,24 +90,24 @@ impl Dataset for Memory {
     }
 
     fn label(&self, index: usize) -> usize {
-        let (block, at) = self.place(index);
+        let (block, at) = self.locate(index);
         block.labels[at].into()
     }
 
     fn picture(&self, index: usize) -> Result<Picture, Error> {
-        let (block, at) = self.place(index);
+        let (block, at) = self.locate(index);
         let bytes = &block.pixels[at * self.bytes()..(at + 1) * self.bytes()];
         let plane = self.size[0] * self.size[1];
         let pixels = match self.order {
-            Order::Gray => bytes.iter().flat_map(|&level| [level; 3]).collect(),
-            Order::Interleaved => bytes.to_vec(),
-            Order::Planes => (0..plane).flat_map(|i| [bytes[i], bytes[i + plane], bytes[i + 2 * plane]]).collect(),
+            PixelOrder::Gray => bytes.iter().flat_map(|&level| [level; 3]).collect(),
+            PixelOrder::Interleaved => bytes.to_vec(),
+            PixelOrder::Planes => (0..plane).flat_map(|i| [bytes[i], bytes[i + plane], bytes[i + 2 * plane]]).collect(),
         };
         Picture::new(self.size, pixels)
     }
 
     fn name(&self, index: usize) -> String {
-        let (block, at) = self.place(index);
+        let (block, at) = self.locate(index);
         format!("{} #{at}", block.file)
     }
 }

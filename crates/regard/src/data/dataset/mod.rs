@@ -197,7 +197,7 @@ pub fn layout(source: &str) -> Result<&'static str, Error> {
 struct Layout {
     name: &'static str,
     /// What is there when it is this one.
-    looks: &'static str,
+    files: &'static str,
     is_here: fn(&Path) -> bool,
     /// At least the pictures of a part, each with its own part.
     open: fn(&Path, Part) -> Result<Opened, Error>,
@@ -232,45 +232,45 @@ fn train_and_test(test: &str) -> Origins {
 }
 
 /// Layouts with files of known names.
-const PARTICULAR: [Layout; 6] = [
+const BY_FILE_NAMES: [Layout; 6] = [
     Layout {
         name: "CSV manifest",
-        looks: "labels.csv of `file,label[,part]`, or the path of such a file",
+        files: "labels.csv of `file,label[,part]`, or the path of such a file",
         is_here: manifest::is_here,
         open: manifest::open,
         origins: manifest::origins,
     },
     Layout {
         name: "IDX",
-        looks: "train-images-idx3-ubyte[.gz] and its companions, as MNIST has them",
+        files: "train-images-idx3-ubyte[.gz] and its companions, as MNIST has them",
         is_here: idx::is_here,
         open: idx::open,
         origins: |_| Ok(train_and_test("the files t10k-*")),
     },
     Layout {
         name: "CIFAR-10, binary version",
-        looks: "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
+        files: "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
         is_here: cifar::ten_is_here,
         open: cifar::open_ten,
         origins: |_| Ok(train_and_test("test_batch.bin")),
     },
     Layout {
         name: "CIFAR-100, binary version",
-        looks: "train.bin and test.bin",
+        files: "train.bin and test.bin",
         is_here: cifar::hundred_is_here,
         open: cifar::open_hundred,
         origins: |_| Ok(train_and_test("test.bin")),
     },
     Layout {
         name: "CIFAR-10, PNG sprites",
-        looks: "data_batch_1.png to data_batch_5.png, test_batch.png, train_lables.json, test_lables.json",
+        files: "data_batch_1.png to data_batch_5.png, test_batch.png, train_lables.json, test_lables.json",
         is_here: sprites::is_here,
         open: sprites::open,
         origins: |_| Ok(train_and_test("test_batch.png")),
     },
     Layout {
         name: "Tiny ImageNet",
-        looks: "wnids.txt, train/ and val/val_annotations.txt",
+        files: "wnids.txt, train/ and val/val_annotations.txt",
         is_here: tiny_imagenet::is_here,
         open: tiny_imagenet::open,
         origins: |_| Ok(train_and_test("val/")),
@@ -279,7 +279,7 @@ const PARTICULAR: [Layout; 6] = [
 
 const FOLDER: Layout = Layout {
     name: "folder of classes",
-    looks: "a folder for each class, perhaps below train/, val/ and test/",
+    files: "a folder for each class, perhaps below train/, val/ and test/",
     is_here: folder::is_here,
     open: folder::open,
     origins: folder::origins,
@@ -287,14 +287,14 @@ const FOLDER: Layout = Layout {
 
 const EMBEDDED: Layout = Layout {
     name: "embedded",
-    looks: "the name `fashion`",
+    files: "the name `fashion`",
     is_here: |path| path.as_os_str() == embedded::NAME,
     open: |_, part| Ok(embedded::open(part)),
     origins: |_| Ok(train_and_test("its own")),
 };
 
 /// Folders that archives of these datasets unpack to.
-const ARCHIVED: [&str; 4] = ["cifar-10-batches-bin", "cifar-100-binary", "tiny-imagenet-200", "package"];
+const ARCHIVE_FOLDERS: [&str; 4] = ["cifar-10-batches-bin", "cifar-100-binary", "tiny-imagenet-200", "package"];
 
 /// The layout of a source, and where it begins.
 fn find(source: &str) -> Result<(Layout, PathBuf), Error> {
@@ -307,19 +307,19 @@ fn find(source: &str) -> Result<(Layout, PathBuf), Error> {
     })?;
     let mut places = vec![path.to_path_buf()];
     if data.is_dir() {
-        places.extend(ARCHIVED.iter().map(|inner| path.join(inner)));
+        places.extend(ARCHIVE_FOLDERS.iter().map(|inner| path.join(inner)));
     }
     for place in places {
         // what has files of known names comes first: unpacked archives look like folders of classes, too
-        if let Some(layout) = PARTICULAR.into_iter().find(|layout| (layout.is_here)(&place)) {
+        if let Some(layout) = BY_FILE_NAMES.into_iter().find(|layout| (layout.is_here)(&place)) {
             return Ok((layout, place));
         }
     }
     if (FOLDER.is_here)(path) {
         return Ok((FOLDER, path.into()));
     }
-    let known = [&FOLDER].into_iter().chain(&PARTICULAR).chain([&EMBEDDED]);
-    let known: Vec<String> = known.map(|layout| format!("\n  {}: {}", layout.name, layout.looks)).collect();
+    let known = [&FOLDER].into_iter().chain(&BY_FILE_NAMES).chain([&EMBEDDED]);
+    let known: Vec<String> = known.map(|layout| format!("\n  {}: {}", layout.name, layout.files)).collect();
     Err(Error::file(path, format!("not a dataset; found {}; known are{}", contents(path), known.concat())))
 }
 
@@ -335,16 +335,16 @@ fn contents(path: &Path) -> String {
         };
         kind.push(entry.file_name().to_string_lossy().into_owned());
     }
-    let told = |mut names: Vec<String>, kind: &str| {
+    let describe = |mut names: Vec<String>, kind: &str| {
         names.sort();
         let examples = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
         let more = if names.len() > 3 { ", .." } else { "" };
         (!names.is_empty()).then(|| format!("{} {kind} ({examples}{more})", names.len()))
     };
     let found = [
-        told(folders, "folders without pictures"),
-        told(pictures, "pictures without classes"),
-        told(others, "other files"),
+        describe(folders, "folders without pictures"),
+        describe(pictures, "pictures without classes"),
+        describe(others, "other files"),
     ];
     let found: Vec<String> = found.into_iter().flatten().collect();
     if found.is_empty() { "nothing".into() } else { found.join(", ") }

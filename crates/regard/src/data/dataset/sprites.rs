@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cifar::{BYTES, CLASSES, SIDE};
-use super::memory::{Block, Memory, Order};
+use super::memory::{Block, Memory, PixelOrder};
 use super::{Opened, Part, Picture, bytes};
 use crate::Error;
 
@@ -32,7 +32,7 @@ pub fn open(folder: &Path, part: Part) -> Result<Opened, Error> {
     }
     let blocks = blocks.into_iter().map(Arc::new).collect();
     let classes = CLASSES.map(String::from).to_vec();
-    Ok(Opened::packed(Memory::new(classes, [SIDE, SIDE], Order::Interleaved, blocks)?, train))
+    Ok(Opened::packed(Memory::new(classes, [SIDE, SIDE], PixelOrder::Interleaved, blocks)?, train))
 }
 
 fn read(folder: &Path, sprites: &[&str], labels: &str) -> Result<Vec<Block>, Error> {

@@ -45,8 +45,8 @@ fn an_unknown_layout_lists_what_is_known_and_what_was_found() {
     let source = root.path().to_str().unwrap();
     let error = || open(source, Part::All).unwrap_err().to_string();
     assert!(error().starts_with(&format!("{source}: not a dataset; found nothing; known are")), "{}", error());
-    for layout in PARTICULAR.iter().chain([&FOLDER, &EMBEDDED]) {
-        assert!(error().contains(&format!("\n  {}: {}", layout.name, layout.looks)));
+    for layout in BY_FILE_NAMES.iter().chain([&FOLDER, &EMBEDDED]) {
+        assert!(error().contains(&format!("\n  {}: {}", layout.name, layout.files)));
     }
     (0..5).for_each(|level| paint(&root.path().join(format!("{level}.png")), level));
     std::fs::write(root.path().join("data_batch_1"), "").unwrap();

@@ -251,7 +251,7 @@ fn what_is_dropped_stops_its_threads_and_no_more_is_read_than_fits_the_queues() 
 #[test]
 fn who_is_told_to_stop_reads_no_further_picture() {
     let dataset = Faulty::new(Fault::None);
-    let maker = Arc::new(Loader { dataset: dataset.clone(), ..plain() }.maker(0));
+    let maker = Arc::new(Loader { dataset: dataset.clone(), ..plain() }.epoch_loader(0));
     drop(Batches::new(Arc::clone(&maker), 0..5, 0));
     assert!(maker.batch(0).unwrap().is_none());
     assert_eq!(dataset.reads.load(Ordering::Relaxed), 0);
@@ -268,7 +268,7 @@ fn what_cannot_work_is_an_error_at_once() {
     };
     for (error, word) in [
         (wrong(|loader| loader.order.batch = 41), "41"),
-        (wrong(|loader| loader.order.pictures = 41), "`pictures`: there are 40, not 41"),
+        (wrong(|loader| loader.order.pictures = 41), "`pictures`: must be at most 40, got 41"),
         (wrong(|loader| loader.preparation.channels = 2), "`channels`"),
         (wrong(|loader| loader.preparation.image = [0, 6]), "`image`"),
         (wrong(|loader| loader.preparation.mix.switch = 2.0), "`mix.switch`"),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use super::{Batch, Maker};
+use super::{Batch, EpochLoader};
 use crate::Error;
 
 /// Batches that wait in the queue of a thread.
@@ -15,7 +15,7 @@ const AHEAD: usize = 2;
 
 /// Batches in their order; dropping it ends the threads.
 pub(super) struct Batches {
-    maker: Option<Arc<Maker>>,
+    maker: Option<Arc<EpochLoader>>,
     steps: Range<usize>,
     /// What is to be told instead of a batch.
     error: Option<Error>,
@@ -37,7 +37,7 @@ impl Batches {
         Self { maker: None, steps: 0..0, error: Some(error), queues: Vec::new(), threads: Vec::new(), taken: 0 }
     }
 
-    pub(super) fn new(maker: Arc<Maker>, steps: Range<usize>, workers: usize) -> Self {
+    pub(super) fn new(maker: Arc<EpochLoader>, steps: Range<usize>, workers: usize) -> Self {
         let mut batches = Self {
             maker: Some(Arc::clone(&maker)),
             steps: steps.clone(),

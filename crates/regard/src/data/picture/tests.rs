@@ -192,6 +192,18 @@ fn what_is_no_picture_is_named_with_the_reason() {
     assert!(Picture::new([0, 2], vec![]).is_err());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_device_or_a_pipe_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.png");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [Path::new("/dev/zero"), &pipe] {
+        let error = Picture::open(path).unwrap_err().to_string();
+        assert!(error.contains(": not a regular file but a "), "{error}");
+    }
+}
+
 #[test]
 fn a_truncated_picture_is_an_error_or_all_there_and_a_wrong_byte_never_panics() {
     for entry in std::fs::read_dir(folder()).unwrap() {

@@ -4,9 +4,9 @@ use super::{Batch, Picture, Preprocess};
 
 /// The pictures of a batch before they were normalised; what is darker than black or lighter than white is cut off.
 ///
-/// One channel is shown gray; it is exact for pictures that were gray.
+/// One channel is denormalise gray; it is exact for pictures that were gray.
 #[must_use]
-pub fn shown(batch: &Batch, preprocess: &Preprocess) -> Vec<Picture> {
+pub fn denormalise(batch: &Batch, preprocess: &Preprocess) -> Vec<Picture> {
     let [_, channels, rows, columns] = batch.shape;
     let Preprocess { mean, std, .. } = preprocess;
     let level = |value: f32, [mean, std]: [f32; 2]| ((value * std + mean) * 255.0).round() as u8;
@@ -42,7 +42,7 @@ mod tests {
             let image = to_channels(prepare(&picture, &Preprocess::WHOLE, [6, 5]), channels).unwrap();
             let images = [image.clone(), image].concat();
             let batch = Batch { images, shape: [2, channels, 6, 5], targets: vec![Target::pure(0); 2] };
-            assert_eq!(shown(&batch, &Preprocess::WHOLE), [picture.clone(), picture.clone()]);
+            assert_eq!(denormalise(&batch, &Preprocess::WHOLE), [picture.clone(), picture.clone()]);
         }
     }
 }
