@@ -1,60 +1,78 @@
-// What the server is asked, and its answers as data; errors are the server's own words.
+// Requests to the server, and its responses as data; errors are the server's own words.
 
-async function answer(response) {
-  const text = await response.text();
-  let told;
-  try {
-    told = JSON.parse(text);
-  } catch {
-    told = { error: text || response.statusText };
-  }
-  if (!response.ok) throw new Error(told.error || `the server answered ${response.status}`);
-  return told;
+const TOKEN_KEY = "regard-token";
+
+/** The server wants a token, or another one. */
+export class TokenError extends Error {}
+
+/** Keeps a token for this tab; it is sent with every request. */
+export function setToken(token) {
+  sessionStorage.setItem(TOKEN_KEY, token);
 }
 
-const reach = async (path, options) => {
+/** Takes a token from the address (`#token=..`), so that a link can bring it along, and removes it there. */
+export function readTokenFromAddress() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  setToken(token);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+async function request(path, options = {}) {
+  const token = sessionStorage.getItem(TOKEN_KEY);
+  const headers = { ...options.headers, ...(token && { authorization: `Bearer ${token}` }) };
+  let response;
   try {
-    return await fetch(path, options);
+    response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("the server does not answer");
   }
-};
-
-export const models = async () => answer(await reach("v1/models"));
-
-/** What a model sees in a picture; `query` is a row and a column from 0 to 1, or null for the class token. */
-export async function explain(picture, model, query, signal) {
-  const asked = new URLSearchParams(query ? { model, y: query[0], x: query[1] } : { model });
-  const options = { method: "POST", body: picture, signal, headers: { "content-type": "application/octet-stream" } };
-  return answer(await reach(`v1/explain?${asked}`, options));
+  const text = await response.text();
+  let body;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    body = { error: text || response.statusText };
+  }
+  if (response.status === 401) throw new TokenError(token ? "the server does not know this token" : body.error);
+  if (!response.ok) throw new Error(body.error || `the server answered ${response.status}`);
+  return body;
 }
 
-const send = async (path, question, signal) =>
-  answer(await reach(path, { method: "POST", body: JSON.stringify(question), signal, headers: { "content-type": "application/json" } }));
+const postJson = (path, body, signal) =>
+  request(path, { method: "POST", body: JSON.stringify(body), signal, headers: { "content-type": "application/json" } });
 
-export const translate = (text, model) => send("v1/translate", { texts: [text], model, best: 3 });
+export const models = () => request("v1/models");
+
+/** What a model sees in a picture; `query` is a row and a column from 0 to 1, or null for the class token. */
+export function explain(picture, model, query, signal) {
+  const search = new URLSearchParams(query ? { model, y: query[0], x: query[1] } : { model });
+  return request(`v1/explain?${search}`, { method: "POST", body: picture, signal, headers: { "content-type": "application/octet-stream" } });
+}
+
+export const translate = (text, model) => postJson("v1/translate", { texts: [text], model, best: 3 });
 
 /** The best translation, and where each layer and head looked. */
-export const attend = (text, model) => send("v1/attend", { text, model });
+export const attend = (text, model) => postJson("v1/attend", { text, model });
 
 /** How alike layers are; `pictures` are files, or null for those of the program. */
 export async function similarity(models, pictures, signal) {
-  const question = pictures ? { models, pictures: await Promise.all(pictures.map(base64)) } : { models };
-  return send("v1/similarity", question, signal);
+  const body = pictures ? { models, pictures: await Promise.all(pictures.map(base64)) } : { models };
+  return postJson("v1/similarity", body, signal);
 }
 
-export const runs = async () => (await answer(await reach("v1/runs"))).runs;
+export const runs = async () => (await request("v1/runs")).runs;
 
-export const curves = async (name) => answer(await reach(`v1/runs/${name.split("/").map(encodeURIComponent).join("/")}`));
+export const curves = (name) => request(`v1/runs/${name.split("/").map(encodeURIComponent).join("/")}`);
 
 /** Names and pictures that come with the program. */
-export const samples = async () => (await answer(await reach("v1/samples"))).samples;
+export const samples = async () => (await request("v1/samples")).samples;
 
 const base64 = (file) =>
-  new Promise((done, failed) => {
+  new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
-    reader.onerror = () => failed(new Error(`${file.name} cannot be read`));
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => reject(new Error(`${file.name} cannot be read`));
     reader.readAsDataURL(file);
   });

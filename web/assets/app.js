@@ -1,46 +1,53 @@
-// The views and what they share: the list of models, and one place for errors.
+// The tabs and what all views share: the list of models, errors, and the token.
 
 import * as api from "./api.js";
-import { look } from "./look.js";
-import { compare } from "./compare.js";
-import { text } from "./text.js";
-import { runs } from "./runs.js";
-import { table } from "./models.js";
+import { views } from "./views.js";
+import { element } from "./draw.js";
 
-const problem = document.querySelector("#error");
+const error = document.querySelector("#error");
+const tokenForm = document.querySelector("#token");
 
 /** Runs what may fail; the reason is shown until something works again. */
 export async function attempt(work) {
   try {
     const result = await work();
-    problem.hidden = true;
+    error.hidden = true;
     return result;
-  } catch (error) {
-    if (error.name === "AbortError") return undefined;
-    problem.textContent = error.message;
-    problem.hidden = false;
+  } catch (reason) {
+    if (reason.name === "AbortError") return undefined;
+    error.textContent = reason.message;
+    error.hidden = false;
+    if (reason instanceof api.TokenError) tokenForm.hidden = false;
     return undefined;
   }
 }
 
-const tabs = [...document.querySelectorAll("[role=tab]")];
-const views = { look, compare, text, runs, models: table };
-const begun = new Set();
+tokenForm.addEventListener("submit", (event) => {
+  event.preventDefault();
+  api.setToken(tokenForm.elements.token.value.trim());
+  location.reload();
+});
 
-function open(name) {
-  for (const tab of tabs) {
-    const chosen = tab.getAttribute("aria-controls") === name;
-    tab.setAttribute("aria-selected", chosen);
-    tab.tabIndex = chosen ? 0 : -1;
-    document.querySelector(`#${tab.getAttribute("aria-controls")}`).hidden = !chosen;
-  }
-  if (!begun.has(name)) views[name](document.querySelector(`#${name}`), known);
-  begun.add(name);
-  history.replaceState(null, "", `#${name}`);
+const main = document.querySelector("main");
+const tabs = views.map(({ name }) => element("button", { role: "tab", id: `tab-${name}`, "aria-controls": name, "aria-selected": false, tabindex: -1 }, name));
+document.querySelector("[role=tablist]").append(...tabs);
+main.append(...views.map(({ name }) => element("section", { id: name, role: "tabpanel", "aria-labelledby": `tab-${name}`, hidden: true })));
+const opened = new Set();
+
+function open(view) {
+  views.forEach(({ name }, index) => {
+    const selected = name === view.name;
+    tabs[index].setAttribute("aria-selected", selected);
+    tabs[index].tabIndex = selected ? 0 : -1;
+    document.querySelector(`#${name}`).hidden = !selected;
+  });
+  if (!opened.has(view)) view.open(document.querySelector(`#${view.name}`), served.models.filter(({ task }) => !view.task || task === view.task));
+  opened.add(view);
+  history.replaceState(null, "", `#${view.name}`);
 }
 
 tabs.forEach((tab, index) => {
-  tab.addEventListener("click", () => open(tab.getAttribute("aria-controls")));
+  tab.addEventListener("click", () => open(views[index]));
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -50,6 +57,7 @@ tabs.forEach((tab, index) => {
   });
 });
 
-const known = (await attempt(api.models)) ?? { models: [] };
-const asked = location.hash.slice(1);
-open(asked in views ? asked : "look");
+api.readTokenFromAddress();
+const served = await attempt(api.models);
+// without the list there is nothing to show but the reason
+if (served) open(views.find(({ name }) => name === location.hash.slice(1)) ?? views[0]);

@@ -1,74 +1,72 @@
-// One picture under several models, side by side; and how alike the layers of two of them are.
+// One picture under several models, side by side; and the similarity of the layers of two of them.
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { classes, element, heat, loadImage, overlay } from "./draw.js";
-import { chooser, pictures, samples } from "./look.js";
+import { classes, element, heatTable, loadImage, overlay } from "./draw.js";
+import { modelSelect, pictureInput, sampleButtons } from "./look.js";
 
-export function compare(panel, known) {
+export function compare(panel, models) {
   const side = element("div", { class: "side" });
   const drop = element("div", { class: "stage hint" }, "drop a picture here");
-  const all = known.models.filter((model) => model.task === "classify");
-  const boxes = all.map(({ name }, index) => element("input", { type: "checkbox", value: name, checked: index < 3 }));
+  const checkboxes = models.map(({ name }, index) => element("input", { type: "checkbox", value: name, checked: index < 3 }));
   let picture = null;
-
-  let shown = 0;
+  let latest = 0;
 
   async function show() {
     if (!picture) return;
-    shown += 1;
-    const own = shown;
+    latest += 1;
+    const own = latest;
     side.replaceChildren();
-    for (const { value } of boxes.filter((box) => box.checked)) {
-      const told = await attempt(() => api.explain(picture, value, null));
-      const image = told && (await attempt(() => loadImage(told.picture)));
+    for (const { value } of checkboxes.filter((checkbox) => checkbox.checked)) {
+      const explanation = await attempt(() => api.explain(picture, value, null));
+      const image = explanation && (await attempt(() => loadImage(explanation.picture)));
       // another picture or choice came meanwhile
-      if (!image || own !== shown) return;
-      const canvas = element("canvas", { width: 280, height: Math.round((280 * told.size[0]) / told.size[1]), role: "img", "aria-label": `where ${value} looks` });
+      if (!image || own !== latest) return;
+      const canvas = element("canvas", { width: 280, height: Math.round((280 * explanation.size[0]) / explanation.size[1]), role: "img", "aria-label": `where ${value} looks` });
       canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-      const whole = told.rollout ?? told.cam;
-      if (whole) overlay(canvas, whole.values, whole.grid, 0.55);
-      const words = told.rollout ? "rollout" : told.cam ? "gradient map" : "";
-      side.append(element("div", {}, element("h2", {}, value), element("div", { class: "stage" }, canvas), element("p", { class: "hint" }, words), classes(told.answers)));
+      const heatmap = explanation.rollout ?? explanation.cam;
+      if (heatmap) overlay(canvas, heatmap.values, heatmap.grid, 0.55);
+      const caption = explanation.rollout ? "attention rollout" : explanation.cam ? "Grad-CAM" : "";
+      side.append(element("div", {}, element("h2", {}, value), element("div", { class: "stage" }, canvas), element("p", { class: "hint" }, caption), classes(explanation.answers)));
     }
   }
 
   const give = (blob) => { picture = blob; show(); };
   panel.append(
-    element("div", { class: "bar" }, pictures(drop, give), samples(give)),
-    element("div", { class: "bar" }, ...boxes.map((box) => element("label", {}, box, box.value))),
-    drop, side, alike(known));
-  boxes.forEach((box) => box.addEventListener("change", show));
+    element("div", { class: "bar" }, pictureInput(drop, give), sampleButtons(give)),
+    element("div", { class: "bar" }, ...checkboxes.map((checkbox) => element("label", {}, checkbox, checkbox.value))),
+    drop, side, similarity(models));
+  checkboxes.forEach((checkbox) => checkbox.addEventListener("change", show));
 }
 
 /** The similarity of layers over a folder of pictures. */
-function alike(known) {
+function similarity(models) {
   const [rows, columns] = [0, 1].map((index) => {
-    const select = chooser(known, () => {});
+    const select = modelSelect(models);
     select.setAttribute("aria-label", ["rows", "columns"][index]);
     select.selectedIndex = Math.min(index, select.options.length - 1);
     return select;
   });
   const out = element("div", { class: "wide", "aria-live": "polite" });
-  let asked = null;
-  const ask = async (files) => {
-    asked?.abort();
-    asked = new AbortController();
-    const own = asked;
-    out.replaceChildren(element("p", { class: "hint", role: "status" }, "comparing .."));
-    const told = await attempt(() => api.similarity([rows.value, columns.value], files, own.signal));
-    if (own !== asked) return;
+  let abort = null;
+  const compare = async (files) => {
+    abort?.abort();
+    abort = new AbortController();
+    const own = abort;
+    out.replaceChildren(element("p", { class: "hint", role: "status" }, "comparing …"));
+    const result = await attempt(() => api.similarity([rows.value, columns.value], files, own.signal));
+    if (own !== abort) return;
     out.replaceChildren();
-    if (!told) return;
-    const title = `how alike the layers of ${told.models[0]} (rows) and ${told.models[1]} (columns) are`;
-    out.append(heat(told.values, told.rows, told.columns, title), element("p", { class: "hint" }, `${title}: dark is 0, light is 1; linear CKA over ${told.pictures} pictures`));
+    if (!result) return;
+    const title = `similarity of the layers of ${result.models[0]} (rows) and ${result.models[1]} (columns)`;
+    out.append(heatTable(result.values, result.rows, result.columns, title), element("p", { class: "hint" }, `${title}: dark is 0, light is 1; linear CKA over ${result.pictures} pictures`));
   };
   const folder = element("input", { type: "file", multiple: true, webkitdirectory: true, onchange: () => {
     const files = [...folder.files].filter((file) => file.type.startsWith("image/"));
-    if (files.length) ask(files);
+    if (files.length) compare(files);
     else attempt(() => { throw new Error("there are no pictures in this folder"); });
   } });
-  return element("div", { class: "alike" }, element("h2", {}, "how alike are their layers?"),
+  return element("div", { class: "similarity" }, element("h2", {}, "similarity of layers"),
     element("div", { class: "bar" }, element("label", {}, "rows", rows), element("label", {}, "columns", columns),
-      element("button", { type: "button", onclick: () => ask(null) }, "compare over the samples"), element("label", {}, "or over a folder ", folder)), out);
+      element("button", { type: "button", onclick: () => compare(null) }, "compare over the samples"), element("label", {}, "or over a folder ", folder)), out);
 }

@@ -1,26 +1,26 @@
-// Drawing: maps of numbers as colours, pictures with a map over them, and small elements.
+// Drawing: heatmaps, curves, and small elements.
 
 /** An element with attributes, listeners (`onclick`) and children. */
 export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    const word = key.startsWith("aria-");
-    if (value === undefined || (value === false && !word)) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    const isAria = key.startsWith("aria-");
+    if (value === undefined || (value === false && !isAria)) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     // the page's policy forbids styles in attributes
-    else if (key === "style") Object.entries(value).forEach(([name, text]) => made.style.setProperty(name, text));
-    else made.setAttribute(key, value === true && !word ? "" : value);
+    else if (key === "style") Object.entries(value).forEach(([name, text]) => node.style.setProperty(name, text));
+    else node.setAttribute(key, value === true && !isAria ? "" : value);
   }
-  made.append(...children.filter((child) => child !== undefined && child !== null));
-  return made;
+  node.append(...children.filter((child) => child !== undefined && child !== null));
+  return node;
 }
 
 /** An element of a drawing. */
 export function shape(name, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
 }
 
 // dark violet over red to light yellow: grows in lightness, so that it also reads in grey
@@ -34,7 +34,7 @@ export function colour(value) {
 }
 
 /** Numbers from 0 to 1 by their smallest and largest. */
-export function stretched(values) {
+export function normalised(values) {
   let low = Infinity, high = -Infinity;
   for (const value of values) {
     low = Math.min(low, value);
@@ -44,23 +44,23 @@ export function stretched(values) {
   return Array.from(values, (value) => (value - low) / range);
 }
 
-/** A canvas of rows and columns, a pixel each. */
-export function map(values, [rows, columns], label) {
+/** A canvas of rows and columns as colours, a pixel each. */
+export function heatmap(values, [rows, columns], label) {
   const canvas = element("canvas", { width: columns, height: rows, role: "img", "aria-label": label });
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(columns, rows);
-  stretched(values).forEach((value, i) => pixels.data.set([...colour(value), 255], 4 * i));
+  normalised(values).forEach((value, i) => pixels.data.set([...colour(value), 255], 4 * i));
   context.putImageData(pixels, 0, 0);
   return canvas;
 }
 
-/** Draws a map over what a canvas shows. */
+/** Draws a heatmap over what a canvas shows. */
 export function overlay(canvas, values, size, strength = 0.6) {
   const context = canvas.getContext("2d");
   context.save();
   context.globalAlpha = strength;
   context.imageSmoothingEnabled = false;
-  context.drawImage(map(values, size, ""), 0, 0, canvas.width, canvas.height);
+  context.drawImage(heatmap(values, size, ""), 0, 0, canvas.width, canvas.height);
   context.restore();
 }
 
@@ -76,10 +76,10 @@ export function frame(canvas, [row, column], [rows, columns]) {
 }
 
 export function loadImage(url) {
-  return new Promise((done, failed) => {
+  return new Promise((resolve, reject) => {
     const image = new Image();
-    image.onload = () => done(image);
-    image.onerror = () => failed(new Error("the picture cannot be shown"));
+    image.onload = () => resolve(image);
+    image.onerror = () => reject(new Error("the picture cannot be shown"));
     image.src = url;
   });
 }
@@ -96,7 +96,7 @@ export function classes(list) {
 const hex = (value) => `#${colour(value).map((part) => Math.round(part).toString(16).padStart(2, "0")).join("")}`;
 
 /** A table of numbers from 0 to 1 as colours, with a name for each row and column; a cell tells its number. */
-export function heat(values, rows, columns, label, names = ["", ""]) {
+export function heatTable(values, rows, columns, label, names = ["", ""]) {
   const cell = Math.max(14, Math.min(30, 520 / Math.max(rows.length, columns.length)));
   const left = 9 + 7 * Math.max(...rows.map((name) => name.length), 1);
   const top = 9 + 7 * Math.max(...columns.map((name) => name.length), 1);
@@ -110,26 +110,28 @@ export function heat(values, rows, columns, label, names = ["", ""]) {
     ...columns.map((name, x) => text(name, left + (x + 0.5) * cell + 4, top - 5, true)), ...cells);
 }
 
-const STROKES = ["var(--accent)", "var(--second)"];
+const STROKES = ["var(--accent)", "var(--second)", "var(--third)", "var(--fourth)"];
+const stroke = (index) => STROKES[index % STROKES.length];
 
-/** Lines of points `[x, y]` over one axis; points without a number are left out. */
-export function lines(title, series) {
+/** Lines of points `[x, y]` over one axis; points without a number are left out. `best` is an epoch to mark. */
+export function lines(title, series, best) {
   const [width, height, left, bottom] = [520, 220, 52, 24];
   const kept = series.map(({ name, points }) => ({ name, points: points.filter(([, y]) => Number.isFinite(y)) })).filter(({ points }) => points.length);
   if (!kept.length) return null;
   const all = kept.flatMap(({ points }) => points);
   const span = (axis) => [Math.min(...all.map((point) => point[axis])), Math.max(...all.map((point) => point[axis]))];
   const [[x0, x1], [y0, y1]] = [span(0), span(1)];
-  const place = ([x, y]) => [left + ((x - x0) / (x1 - x0 || 1)) * (width - left - 8), 8 + (1 - (y - y0) / (y1 - y0 || 1)) * (height - bottom - 16)];
+  const project = ([x, y]) => [left + ((x - x0) / (x1 - x0 || 1)) * (width - left - 8), 8 + (1 - (y - y0) / (y1 - y0 || 1)) * (height - bottom - 16)];
   const short = (value) => (Math.abs(value) >= 1000 || Number.isInteger(value) ? value.toFixed(0) : value.toPrecision(3));
   const word = (words, x, y, anchor) => shape("text", { x, y, "font-size": 12, fill: "currentColor", "text-anchor": anchor }, words);
   const drawing = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: from ${short(kept[0].points[0][1])} to ${short(kept[0].points.at(-1)[1])}` },
     shape("path", { d: `M${left} 8V${height - bottom - 8}H${width - 8}`, fill: "none", stroke: "var(--line)" }),
     word(short(y1), left - 6, 16, "end"), word(short(y0), left - 6, height - bottom - 8, "end"),
     word(short(x0), left, height - 8, "start"), word(short(x1), width - 8, height - 8, "end"),
-    ...kept.map(({ points }, index) => shape("polyline", { points: points.map((point) => place(point).map((at) => at.toFixed(1)).join(",")).join(" "), fill: "none", stroke: STROKES[index], "stroke-width": 2 })),
+    ...kept.map(({ points }, index) => shape("polyline", { points: points.map((point) => project(point).map((at) => at.toFixed(1)).join(",")).join(" "), fill: "none", stroke: stroke(index), "stroke-width": 2 })),
+    ...(best ? [shape("line", { class: "best", x1: project([best.step, y0])[0], x2: project([best.step, y0])[0], y1: 8, y2: height - bottom - 8, stroke: "var(--faint)", "stroke-dasharray": "4 3" }, shape("title", {}, `the best epoch, ${best.epoch}`))] : []),
     // one point is no line
-    ...kept.flatMap(({ points }, index) => (points.length === 1 ? points.map((point) => shape("circle", { cx: place(point)[0], cy: place(point)[1], r: 3, fill: STROKES[index] })) : [])));
-  const legend = kept.length > 1 ? element("figcaption", {}, ...kept.map(({ name }, index) => element("span", { style: { color: STROKES[index] } }, `${name} `))) : null;
+    ...kept.flatMap(({ points }, index) => (points.length === 1 ? points.map((point) => shape("circle", { cx: project(point)[0], cy: project(point)[1], r: 3, fill: stroke(index) })) : [])));
+  const legend = kept.length > 1 ? element("figcaption", {}, ...kept.map(({ name }, index) => element("span", { style: { color: stroke(index) } }, `${name} `))) : null;
   return element("figure", { class: "chart" }, element("h2", {}, title), drawing, legend);
 }

@@ -1,20 +1,18 @@
-// One picture, one model: what it is taken for, and what each patch attends to.
+// One picture, one model: its classes, and what each patch attends to.
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { classes, element, frame, loadImage, map, overlay } from "./draw.js";
+import { classes, element, frame, heatmap, loadImage, overlay } from "./draw.js";
 
-/** A chooser of models that read pictures. */
-export function chooser(known, onchange) {
-  const names = known.models.filter((model) => model.task === "classify").map((model) => model.name);
-  const select = element("select", { onchange: () => onchange(select.value), "aria-label": "model" });
-  select.append(...names.map((name) => element("option", { value: name }, name)));
-  return select;
+/** A select of models. */
+export function modelSelect(models, onchange = () => {}) {
+  const options = models.map(({ name }) => element("option", { value: name }, name));
+  return element("select", { onchange, "aria-label": "model" }, ...options);
 }
 
-/** Ways to give a picture: a file, or a drop. */
-export function pictures(target, ongiven) {
-  const give = (blob) => blob && ongiven(blob);
+/** A file input for a picture, which can also be dropped on `target`. */
+export function pictureInput(target, onpicture) {
+  const give = (blob) => blob && onpicture(blob);
   const input = element("input", { type: "file", accept: "image/*", onchange: () => give(input.files[0]) });
   for (const kind of ["dragover", "dragleave", "drop"]) {
     target.addEventListener(kind, (event) => {
@@ -26,99 +24,101 @@ export function pictures(target, ongiven) {
   return element("label", { class: "file" }, "choose a picture", input);
 }
 
-/** The pictures of the program as buttons; `first` is what happens with the last of them once they are there. */
-export function samples(ongiven, first = () => {}) {
+/** The pictures of the program as buttons; `onload` gets the last of them once they are there. */
+export function sampleButtons(onpicture, onload = () => {}) {
   const row = element("div", { class: "samples", role: "group", "aria-label": "sample pictures" });
   const button = ({ name, picture }) =>
-    element("button", { type: "button", title: name, onclick: () => ongiven(blob(picture)) }, element("img", { src: picture, alt: name, width: 40, height: 40 }));
+    element("button", { type: "button", title: name, onclick: () => onpicture(toBlob(picture)) }, element("img", { src: picture, alt: name, width: 40, height: 40 }));
   attempt(api.samples).then((all = []) => {
     row.append(...all.map(button));
-    if (all.length) first(blob(all.at(-1).picture));
+    if (all.length) onload(toBlob(all.at(-1).picture));
   });
   return row;
 }
 
-function blob(address) {
-  const bytes = Uint8Array.from(atob(address.slice(address.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
+function toBlob(dataUrl) {
+  const bytes = Uint8Array.from(atob(dataUrl.slice(dataUrl.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
   return new Blob([bytes], { type: "image/png" });
 }
 
-export function look(panel, known) {
-  const state = { picture: null, query: null, told: null, layer: 0, shown: "attention", head: null, asked: null };
+export function look(panel, models) {
+  const state = { picture: null, query: null, explanation: null, model: null, layer: 0, overlay: "attention", head: null, abort: null };
   const canvas = element("canvas", { width: 448, height: 448, tabindex: 0, role: "img", "aria-label": "no picture yet" });
   const stage = element("div", { class: "stage" }, canvas);
-  const answers = element("div", { "aria-live": "polite" });
+  const predictions = element("div", { "aria-live": "polite" });
   const heads = element("div", { class: "grid" });
   const lens = element("div");
   const time = element("p", { class: "time" });
   const slider = element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "layer", oninput: () => { state.layer = Number(slider.value); state.head = null; draw(); } });
   const layer = element("output");
-  const shown = element("select", { "aria-label": "what is shown", onchange: () => { state.shown = shown.value; draw(); } },
-    ...[["attention", "attention of the patch"], ["rollout", "rollout over all layers"], ["cam", "gradient map of the class"], ["none", "the picture alone"]].map(([value, words]) => element("option", { value }, words)));
-  const select = chooser(known, () => ask());
-  const give = (picture) => { state.picture = picture; ask(); };
+  const overlays = element("select", { "aria-label": "overlay", onchange: () => { state.overlay = overlays.value; draw(); } },
+    ...[["attention", "attention of the patch"], ["rollout", "attention rollout"], ["cam", "Grad-CAM"], ["none", "none"]].map(([value, words]) => element("option", { value }, words)));
+  const select = modelSelect(models, () => explain());
+  const give = (picture) => { state.picture = picture; explain(); };
   panel.append(
-    element("div", { class: "bar" }, element("label", {}, "model", select), pictures(stage, give), samples(give, (picture) => state.picture ?? give(picture))),
+    element("div", { class: "bar" }, element("label", {}, "model", select), pictureInput(stage, give), sampleButtons(give, (picture) => state.picture ?? give(picture))),
     element("div", { class: "columns" },
-      element("div", {}, stage, element("p", { class: "hint" }, "drop a picture here; click a patch, or move it with the arrow keys; the class token looks until then"), answers, time),
-      element("div", {}, element("div", { class: "bar" }, element("label", {}, "layer", slider, layer), element("label", {}, "show", shown)), heads, lens)),
+      element("div", {}, stage, element("p", { class: "hint" }, "drop a picture here; click a patch or use the arrow keys to see what it attends to; at first it is the class token"), predictions, time),
+      element("div", {}, element("div", { class: "bar" }, element("label", {}, "layer", slider, layer), element("label", {}, "overlay", overlays)), heads, lens)),
   );
 
-  async function ask() {
+  async function explain() {
     if (!state.picture || !select.value) return;
-    state.asked?.abort();
-    state.asked = new AbortController();
+    state.abort?.abort();
+    state.abort = new AbortController();
     const start = performance.now();
-    const told = await attempt(() => api.explain(state.picture, select.value, state.query, state.asked.signal));
-    if (!told) return;
-    const image = await attempt(() => loadImage(told.picture));
+    const explanation = await attempt(() => api.explain(state.picture, select.value, state.query, state.abort.signal));
+    if (!explanation) return;
+    const image = await attempt(() => loadImage(explanation.picture));
     if (!image) return;
-    Object.assign(state, { told, image, layer: Math.min(state.layer, Math.max(told.layers.length - 1, 0)) });
-    if (state.first !== told.model) Object.assign(state, { first: told.model, layer: Math.max(told.layers.length - 1, 0), head: null });
-    slider.max = Math.max(told.layers.length - 1, 0);
+    const last = Math.max(explanation.layers.length - 1, 0);
+    // another model starts at its last layer
+    const fresh = state.model === explanation.model ? { layer: Math.min(state.layer, last) } : { layer: last, head: null };
+    Object.assign(state, { explanation, image, model: explanation.model, ...fresh });
+    slider.max = last;
     slider.value = state.layer;
-    answers.replaceChildren(classes(told.answers));
+    predictions.replaceChildren(classes(explanation.answers));
     time.textContent = `answered after ${(performance.now() - start).toFixed(0)} ms`;
     draw();
   }
 
   function draw() {
-    const { told, image } = state;
-    if (!told) return;
+    const { explanation, image } = state;
+    if (!explanation) return;
     const context = canvas.getContext("2d");
-    canvas.height = Math.round((canvas.width * told.size[0]) / told.size[1]);
+    canvas.height = Math.round((canvas.width * explanation.size[0]) / explanation.size[1]);
     context.imageSmoothingEnabled = false;
     context.drawImage(image, 0, 0, canvas.width, canvas.height);
-    const now = told.layers[state.layer];
-    layer.textContent = now ? now.name : "none";
-    const whole = { rollout: told.rollout, cam: told.cam }[state.shown];
+    const current = explanation.layers[state.layer];
+    layer.textContent = current ? current.name : "none";
+    const whole = { rollout: explanation.rollout, cam: explanation.cam }[state.overlay];
     if (whole) overlay(canvas, whole.values, whole.grid);
-    if (state.shown === "attention" && now?.reach === "everywhere") overlay(canvas, state.head === null ? mean(now.heads) : now.heads[state.head], now.grid);
-    if (now?.query) frame(canvas, now.query, now.of);
-    canvas.setAttribute("aria-label", `${told.answers[0]?.label ?? "picture"}, ${state.shown} of ${now?.name ?? "the model"}${now?.query ? `, row ${now.query[0] + 1}, column ${now.query[1] + 1}` : ""}`);
+    if (state.overlay === "attention" && current?.reach === "everywhere") overlay(canvas, state.head === null ? mean(current.heads) : current.heads[state.head], current.grid);
+    if (current?.query) frame(canvas, current.query, current.of);
+    canvas.setAttribute("aria-label", `${explanation.answers[0]?.label ?? "picture"}, ${state.overlay} of ${current?.name ?? "the model"}${current?.query ? `, row ${current.query[0] + 1}, column ${current.query[1] + 1}` : ""}`);
     const thumbnail = (values, index) => {
       const pressed = state.head === index;
       return element("figure", {}, element("button", { type: "button", "aria-pressed": pressed, onclick: () => { state.head = pressed ? null : index; draw(); } },
-        map(values, now.grid, `${now.name}, head ${index + 1}`), element("figcaption", {}, `${now.reach === "everywhere" ? "head" : "kernel"} ${index + 1}`)));
+        heatmap(values, current.grid, `${current.name}, head ${index + 1}`), element("figcaption", {}, `${current.reach === "everywhere" ? "head" : "kernel"} ${index + 1}`)));
     };
-    heads.replaceChildren(...(now ? now.heads.map(thumbnail) : [element("p", { class: "hint" }, "this model has no attention to show")]));
-    const rows = told.lens.map(({ layer: name, answers: [first] }) => element("tr", {}, element("td", {}, name), element("td", {}, first.label), element("td", { class: "number" }, first.probability.toFixed(3))));
-    lens.replaceChildren(...(rows.length ? [element("h2", {}, "what each layer would answer"), element("table", {}, ...rows)] : []));
+    heads.replaceChildren(...(current ? current.heads.map(thumbnail) : [element("p", { class: "hint" }, "this model has no attention to show")]));
+    const rows = explanation.lens.map(({ layer: name, answers: [first] }) => element("tr", {}, element("td", {}, name), element("td", {}, first.label), element("td", { class: "number" }, first.probability.toFixed(3))));
+    lens.replaceChildren(...(rows.length ? [element("h2", {}, "what each layer would answer (logit lens)"), element("table", {}, ...rows)] : []));
   }
 
   canvas.addEventListener("click", (event) => {
-    const box = canvas.getBoundingClientRect();
-    state.query = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
-    ask();
+    const bounds = canvas.getBoundingClientRect();
+    state.query = [(event.clientY - bounds.top) / bounds.height, (event.clientX - bounds.left) / bounds.width];
+    explain();
   });
   canvas.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    const now = state.told?.layers[state.layer];
-    if (!step || !now) return;
+    const current = state.explanation?.layers[state.layer];
+    if (!step || !current) return;
     event.preventDefault();
-    const from = now.query ?? now.of.map((side) => Math.floor(side / 2));
-    state.query = from.map((place, axis) => (Math.min(Math.max(place + step[axis], 0), now.of[axis] - 1) + 0.5) / now.of[axis]);
-    ask();
+    const from = current.query ?? current.of.map((side) => Math.floor(side / 2));
+    state.query = from.map((index, axis) => (Math.min(Math.max(index + step[axis], 0), current.of[axis] - 1) + 0.5) / current.of[axis]);
+    explain();
   });
 }
 

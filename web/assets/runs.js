@@ -4,24 +4,34 @@ import * as api from "./api.js";
 import { attempt } from "./app.js";
 import { element, lines } from "./draw.js";
 
-/** Seconds between two looks. */
-const EVERY = 2;
+const REFRESH_SECONDS = 2;
 
-const since = (age) => (age < 60 ? `${age} s` : age < 3600 ? `${Math.floor(age / 60)} min` : age < 86400 ? `${Math.floor(age / 3600)} h` : `${Math.floor(age / 86400)} days`);
+const formatAge = (age) => (age < 60 ? `${age} s` : age < 3600 ? `${Math.floor(age / 60)} min` : age < 86400 ? `${Math.floor(age / 3600)} h` : `${Math.floor(age / 86400)} days`);
+
+const scale = (unit, value) => (unit === "percent" ? 100 * value : value);
+
+const format = ({ unit }, value) => (!Number.isFinite(value) ? "not measured" : unit === "percent" ? `${(100 * value).toFixed(2)} %` : value.toFixed(Math.abs(value) < 10 ? 4 : 2));
+
+/** Runs of older versions do not say what they report: every number of an epoch that is not about time. */
+function measuredMetrics(epochs) {
+  const others = new Set(["epoch", "step", "seconds", "train_loss", "test_loss"]);
+  const names = new Set(epochs.flatMap((epoch) => Object.keys(epoch)).filter((name) => !others.has(name)));
+  return [...names].map((name) => ({ name, label: name, unit: "number" }));
+}
 
 export function runs(panel) {
-  const select = element("select", { "aria-label": "run", onchange: () => follow() });
-  const told = element("p", { class: "hint", role: "status" });
+  const select = element("select", { "aria-label": "run", onchange: () => show() });
+  const status = element("p", { class: "hint", role: "status" });
   const charts = element("div", { class: "side" });
   const recipe = element("pre");
   const bar = element("div", { class: "bar" }, element("label", {}, "run", select));
-  panel.append(bar, told, charts, element("details", {}, element("summary", {}, "recipe"), recipe));
+  panel.append(bar, status, charts, element("details", {}, element("summary", {}, "recipe"), recipe));
 
   async function list() {
     const all = (await attempt(api.runs)) ?? [];
     bar.hidden = !all.length;
     if (!all.length) {
-      told.textContent = "no runs are shown; `regard serve --runs FOLDER` shows those below a folder";
+      status.textContent = "no runs are shown; `regard serve --runs FOLDER` shows those below a folder";
       return;
     }
     const chosen = select.value;
@@ -33,29 +43,44 @@ export function runs(panel) {
     }
   }
 
-  async function follow() {
+  async function show() {
     if (!select.value) return;
     const run = await attempt(() => api.curves(select.value));
     if (!run || run.name !== select.value) return;
+    const metrics = run.task?.metrics ?? measuredMetrics(run.epochs);
+    const primary = metrics.find(({ name }) => name === run.task?.primary);
+    const best = run.epochs.find(({ epoch }) => epoch === run.best);
     const last = run.epochs.at(-1);
-    const words = run.age < 30 ? "training" : `last written ${since(run.age)} ago`;
-    told.textContent = [words, `${run.steps.at(-1)?.step ?? 0} steps`, `${last?.epoch ?? 0} epochs`, last?.top1 != null ? `${(100 * last.top1).toFixed(2)} % right` : null, last?.bleu != null ? `BLEU ${last.bleu.toFixed(2)}` : null].filter(Boolean).join(", ");
-    const by = (name) => run.epochs.map((epoch) => [epoch.step, epoch[name] ?? NaN]);
+    status.textContent = [
+      run.age < 30 ? "training" : `last written ${formatAge(run.age)} ago`,
+      `${run.steps.at(-1)?.step ?? 0} steps`,
+      `${last?.epoch ?? 0} epochs`,
+      primary && best ? `best ${primary.label} ${format(primary, best[primary.name])} in epoch ${best.epoch}` : null,
+      primary && run.test ? `on the test part ${format(primary, run.test[primary.name])}` : null,
+    ].filter(Boolean).join(", ");
+    const bySteps = (value) => run.steps.map((step) => [step.step, value(step) ?? NaN]);
+    const byEpochs = ({ name, unit }) => run.epochs.map((epoch) => [epoch.step, scale(unit, epoch[name] ?? NaN)]);
+    const loss = metrics.find(({ name }) => name === "loss");
+    const parts = Object.keys(run.steps.at(-1)?.parts ?? {});
     charts.replaceChildren(...[
-      lines("loss by step", [{ name: "training", points: run.steps.map(({ step, loss }) => [step, loss]) }, { name: "test", points: by("test_loss") }]),
-      lines("right answers by step", [{ name: "test", points: by("top1") }]),
-      lines("BLEU by step", [{ name: "test", points: by("bleu") }]),
-      lines("learning rate by step", [{ name: "rate", points: run.steps.map(({ step, rate }) => [step, rate]) }]),
+      lines("loss by step", [
+        { name: "training", points: bySteps(({ loss }) => loss) },
+        ...(loss ? [{ name: "validation", points: byEpochs(loss) }] : []),
+        ...parts.map((name) => ({ name, points: bySteps(({ parts }) => parts?.[name]) })),
+      ], primary === loss ? best : undefined),
+      ...metrics.filter((metric) => metric !== loss).map((metric) =>
+        lines(`${metric.label}${metric.unit === "percent" ? ", %" : ""}${metric === primary ? " (decides)" : ""}`, [{ name: "validation", points: byEpochs(metric) }], metric === primary ? best : undefined)),
+      lines("learning rate by step", [{ name: "rate", points: bySteps(({ rate }) => rate) }]),
     ].filter(Boolean));
     recipe.textContent = run.recipe;
   }
 
-  const again = async () => {
+  const refresh = async () => {
     if (!panel.hidden && !document.hidden) {
       await list();
-      await follow();
+      await show();
     }
-    setTimeout(again, 1000 * EVERY);
+    setTimeout(refresh, 1000 * REFRESH_SECONDS);
   };
-  again();
+  refresh();
 }

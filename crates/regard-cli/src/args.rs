@@ -65,7 +65,7 @@ enum Task {
 
 impl Args {
     /// Whether what is asked for goes through the same memory again and again.
-    pub fn take_long(&self) -> bool {
+    pub fn is_long_running(&self) -> bool {
         use Command::{Analyse, Compare, Eval, Quickstart, Serve, Train};
         matches!(self.command, Analyse(_) | Compare(_) | Eval(_) | Quickstart(_) | Serve(_) | Train(_))
     }
@@ -73,6 +73,11 @@ impl Args {
     /// Whether errors are told in full.
     pub const fn verbose(&self) -> bool {
         self.verbose
+    }
+
+    /// Whether it answers others until it is stopped.
+    pub const fn is_server(&self) -> bool {
+        matches!(self.command, Command::Serve(_))
     }
 
     pub fn into_plan(self) -> Result<Plan, Failure> {

@@ -88,11 +88,11 @@ impl Failure {
         if let Self::Input { details, .. } = self
             && !details.is_empty()
         {
-            text += &if verbose {
-                format!("  {}\n", details.join("\n  "))
+            if verbose {
+                details.iter().for_each(|line| text.extend(["  ", line, "\n"]));
             } else {
-                "note: `--verbose` lists every tensor\n".to_string()
-            };
+                text += "note: `--verbose` lists every tensor\n";
+            }
         }
         // nothing is left to do when stderr is gone too
         let _ = io::stderr().write_all(text.as_bytes());

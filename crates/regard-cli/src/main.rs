@@ -36,13 +36,16 @@ fn main() -> ExitCode {
     // loading a model and every step of training free what the next one needs
     regard::device::keep_memory();
     let args = args::Args::parse();
-    if args.take_long() {
+    if args.is_long_running() {
         regard::device::large_pages();
     }
     let verbose = args.verbose();
+    let is_server = args.is_server();
     let run = || args.into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
-    // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time
-    match rayon::scope(|_| Failure::of_panics(run)) {
+    // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time;
+    // a server has a pool of its own, and would hold that thread until it ends
+    let result = if is_server { Failure::of_panics(run) } else { rayon::scope(|_| Failure::of_panics(run)) };
+    match result {
         // a closed pipe: whoever read our output has seen enough
         Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -77,6 +77,14 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1 << 25, value_parser = at_least_one)]
     pixels: usize,
 
+    /// The most open connections; more wait, and idle ones are closed for them
+    #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = at_least_one)]
+    connections: usize,
+
+    /// A name by which clients reach this server, beside `localhost` and its address; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+
     /// Compute in eight bits: transformers alone
     #[arg(long)]
     int8: bool,
@@ -266,6 +274,8 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
         time: args.time,
         body: args.body,
         pixels: args.pixels as u64,
+        connections: args.connections,
+        hosts: args.host.clone(),
         token,
         reload: args.allow_reload,
         runs: args.runs.clone(),

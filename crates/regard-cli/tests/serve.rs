@@ -20,7 +20,10 @@ struct Served {
 
 impl Served {
     fn new(folder: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_regard"));
+        Self::start(Command::new(env!("CARGO_BIN_EXE_regard")), folder, args)
+    }
+
+    fn start(mut command: Command, folder: &Path, args: &[&str]) -> Self {
         command.current_dir(folder).arg("serve").args(args).args(["--port", "0"]);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
@@ -36,23 +39,35 @@ impl Served {
         self.lines.recv_timeout(Duration::from_mins(1)).expect("it says something")
     }
 
+    /// A line of the process's status, in KiB.
+    #[cfg(target_os = "linux")]
+    fn memory(&self, line: &str) -> usize {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let found = text.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        found.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
+    }
+
     fn signal(&self, name: &str) {
         assert!(Command::new("kill").args(["-s", name, &self.process.id().to_string()]).status().unwrap().success());
     }
 
     fn ask(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        let length = body.len();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
-        )
-        .unwrap();
-        stream.write_all(body).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        ask(&self.address, method, path, headers, body)
     }
+}
+
+fn ask(address: &str, method: &str, path: &str, headers: &str, body: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+    )
+    .unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 impl Drop for Served {
@@ -105,6 +120,113 @@ fn a_model_is_served_swapped_and_stopped_by_signals() {
     let mut said = String::new();
     served.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "");
+}
+
+/// Everything that needs a thread, on a machine that has one.
+fn serves_with_one_thread(command: Command) {
+    let folder = tempfile::tempdir().unwrap();
+    write_weights(&folder.path().join("nano.safetensors"));
+    let args = ["--model", "vit-nano=nano.safetensors", "--only", "--allow-reload"];
+    let mut served = Served::start(command, folder.path(), &args);
+    let count = 17 * 3 * 32 * 32;
+    let numbers: Vec<String> = (0..count).map(|i| format!("{}", i % 7)).collect();
+    let input = format!(
+        r#"{{"inputs":[{{"name":"input","datatype":"FP32","shape":[17,3,32,32],"data":[{}]}}]}}"#,
+        numbers.join(",")
+    );
+    let infer = served.ask("POST", "/v2/models/vit-nano/infer", "", input.as_bytes());
+    assert!(infer.starts_with("HTTP/1.1 200") && infer.contains("probabilities"), "{infer}");
+    let loaded = served.ask("POST", "/v2/repository/models/vit-nano/load", "", b"");
+    assert!(loaded.starts_with("HTTP/1.1 200"), "{loaded}");
+    assert_eq!(served.hear(), "loaded again: vit-nano");
+    assert!(served.ask("POST", "/v1/explain", "", &picture()).starts_with("HTTP/1.1 200"));
+    assert!(served.ask("GET", "/v2/health/live", "", b"").starts_with("HTTP/1.1 200"));
+    served.signal("TERM");
+    assert_eq!(served.hear(), "stopping: what was asked is still answered");
+    assert_eq!(served.process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn one_thread_answers_loads_and_stops() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regard"));
+    command.env("RAYON_NUM_THREADS", "1");
+    serves_with_one_thread(command);
+}
+
+#[test]
+fn one_processor_answers_loads_and_stops() {
+    if Command::new("taskset").args(["-c", "0", "true"]).status().is_ok_and(|status| status.success()) {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0", env!("CARGO_BIN_EXE_regard")]);
+        serves_with_one_thread(command);
+    }
+}
+
+/// A PNG of 8 x 8 pixels whose profile of colours inflates to about a gigabyte.
+#[cfg(target_os = "linux")]
+fn bomb() -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::RgbImage::new(8, 8).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    let mut bytes = bytes.into_inner();
+    // one block with fixed codes: a zero, and then 258 zeros in 13 bits again and again
+    let mut bits: Vec<bool> = [1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0].map(|bit| bit == 1).to_vec();
+    let zeros = [1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0].map(|bit| bit == 1);
+    (0..640_000).for_each(|_| bits.extend(zeros));
+    bits.extend([false; 7]);
+    let byte = |bits: &[bool]| bits.iter().enumerate().fold(0u8, |byte, (i, bit)| byte | u8::from(*bit) << i);
+    let profile: Vec<u8> = b"icc\0\0\x78\x01".iter().copied().chain(bits.chunks(8).map(byte)).collect();
+    let mut chunk = b"iCCP".to_vec();
+    chunk.extend(profile);
+    let crc = !chunk.iter().fold(u32::MAX, |mut crc, byte| {
+        crc ^= u32::from(*byte);
+        (0..8).for_each(|_| crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 });
+        crc
+    });
+    let length = (chunk.len() as u32 - 4).to_be_bytes();
+    // after the signature and the header
+    bytes.splice(33..33, length.into_iter().chain(chunk).chain(crc.to_be_bytes()));
+    bytes
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn decoders_stay_within_the_budget_and_their_memory_goes_back() {
+    const MIB: usize = 1 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    write_weights(&folder.path().join("nano.safetensors"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regard"));
+    command.env("RAYON_NUM_THREADS", "8");
+    let args = ["--model", "vit-nano=nano.safetensors", "--only", "--time", "10min"];
+    let served = Served::start(command, folder.path(), &args);
+    assert!(served.ask("POST", "/v1/classify", "", &picture()).starts_with("HTTP/1.1 200"));
+    let before = served.memory("VmRSS:");
+    let at_once = |file: &[u8], count: usize| {
+        std::thread::scope(|scope| {
+            for _ in 0..count {
+                let address = &served.address;
+                scope.spawn(move || {
+                    let answer = ask(address, "POST", "/v1/classify", "", file);
+                    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                });
+            }
+        });
+    };
+    at_once(&bomb(), 16);
+    let peak = served.memory("VmHWM:");
+    assert!(peak < before + 256 * MIB, "{before} KiB before, {peak} KiB at most");
+
+    let mut large = std::io::Cursor::new(Vec::new());
+    image::RgbImage::new(2000, 2000).write_to(&mut large, image::ImageFormat::Png).unwrap();
+    at_once(large.get_ref(), 6);
+    let peak = served.memory("VmHWM:");
+    assert!(peak < before + 512 * MIB, "{before} KiB before, {peak} KiB at most");
+    for _ in 0..200 {
+        if served.memory("VmRSS:") < before + 64 * MIB {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{before} KiB before, {} KiB after {peak} KiB", served.memory("VmRSS:"));
 }
 
 #[test]

@@ -17,6 +17,17 @@ pub fn keep_freed() {
     }
 }
 
+/// Returns freed memory to the system once, also what [`keep_freed`] keeps.
+///
+/// For servers to call after a request that took much more memory than others do; takes milliseconds.
+pub fn release_freed() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it only touches memory that nobody has allocated
+    unsafe {
+        glibc::malloc_trim(0);
+    }
+}
+
 /// Uses transparent huge pages of two megabytes for the first gigabyte of memory from now on.
 ///
 /// For programs that run for long, to call after [`keep_freed`] and before they start threads: steps gain up to a tenth. One
@@ -55,6 +66,7 @@ mod glibc {
         pub fn mallopt(option: i32, value: i32) -> i32;
         pub fn malloc(size: usize) -> *mut c_void;
         pub fn free(memory: *mut c_void);
+        pub fn malloc_trim(pad: usize) -> i32;
         pub fn madvise(start: *mut c_void, len: usize, advice: i32) -> i32;
     }
 }
@@ -68,5 +80,23 @@ mod tests {
         super::use_huge_pages();
         let after = vec![2.0f32; 1 << 24];
         assert_eq!((before[(1 << 20) - 1], after[(1 << 24) - 1]), (1.0, 2.0));
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[test]
+    fn freed_memory_goes_back_to_the_system_when_asked_to() {
+        /// Bytes of this process that are in memory.
+        fn resident() -> usize {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            4096 * text.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+        }
+        super::keep_freed();
+        let pieces: Vec<Vec<u8>> = (1..=64).map(|piece| vec![piece; 1 << 20]).collect();
+        let after = vec![1u8; 1 << 20];
+        let full = resident();
+        drop(pieces);
+        super::release_freed();
+        assert!(resident() + (48 << 20) < full, "{} of {full}", resident());
+        assert_eq!(after[1 << 19], 1);
     }
 }

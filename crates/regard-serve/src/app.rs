@@ -2,19 +2,26 @@
 
 use axum::Router;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use regard::data::Picture;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
-use crate::body::{self, Budget, Bytes};
+use crate::body::{self, BodyLimits, RequestBody};
+use crate::budget::Budget;
+use crate::classifier::Classifier;
 use crate::connections;
-use crate::lane::{Rules, panic_message};
-use crate::meters::Meters;
-use crate::refusal::Refusal;
+use crate::error::ApiError;
+use crate::hosts::AllowedHosts;
+use crate::lane::{LaneConfig, panic_message};
+use crate::metrics::Metrics;
+use crate::pixels;
 use crate::routes;
-use crate::service::{Kind, Pictures, Reload, Sentences, Service, Tools};
 use crate::settings::{Event, Settings, Tell};
+use crate::slot::{AnySlot, ModelSlot, Reload, Service};
+use crate::translator::Translator;
 
 /// A model to serve.
 pub struct Entry {
@@ -42,10 +49,10 @@ pub enum Error {
     System(String),
 }
 
-/// A model in service.
-pub struct Slot {
+/// A model that is served.
+pub struct ServedModel {
     pub name: String,
-    pub kind: Kind,
+    pub slot: AnySlot,
     reload: Option<Reload>,
     /// One reload at a time.
     reloading: Mutex<()>,
@@ -55,13 +62,16 @@ pub struct Slot {
 pub struct App {
     pub settings: Settings,
     pub tell: Tell,
-    pub meters: Meters,
+    pub metrics: Metrics,
+    /// Bytes of requests and answers.
+    pub budget: Budget,
     /// In the order in which they were given: the first of a kind answers requests that name none.
-    slots: Vec<Arc<Slot>>,
-    budget: Budget,
+    models: Vec<Arc<ServedModel>>,
     pool: Arc<ThreadPool>,
-    /// Who is next to decode; as many as there are threads do so at a time, which bounds the pixels in memory.
-    turns: Arc<Semaphore>,
+    /// Bounds how many tasks wait in the pool.
+    tasks: Arc<Semaphore>,
+    /// Bounds the memory of decoders, in units of [`pixels::UNIT`].
+    decoders: Arc<Semaphore>,
 }
 
 /// Models that answer over HTTP.
@@ -72,7 +82,7 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("models", &self.app.known()).finish_non_exhaustive()
+        f.debug_struct("Server").field("models", &self.app.names()).finish_non_exhaustive()
     }
 }
 
@@ -103,44 +113,46 @@ impl Server {
         let system = |error: &dyn std::fmt::Display| Error::System(error.to_string());
         let pool = ThreadPoolBuilder::new().thread_name(|i| format!("compute {i}")).build();
         let pool = Arc::new(pool.map_err(|error| system(&error))?);
-        let meters = Meters::new();
-        let rules = Rules { batch: settings.batch, wait: settings.wait, queue: settings.queue };
-        let mut slots: Vec<Arc<Slot>> = Vec::new();
+        let metrics = Metrics::new();
+        let config = LaneConfig { max_batch: settings.batch, max_delay: settings.wait, capacity: settings.queue };
+        let mut models: Vec<Arc<ServedModel>> = Vec::new();
         for Entry { name, service, reload } in entries {
             if !is_name(&name) {
                 return Err(Error::Name(name));
             }
-            if slots.iter().any(|slot| slot.name == name) {
+            if models.iter().any(|model| model.name == name) {
                 return Err(Error::Twice(name));
             }
-            let watch = meters.watch(&name, Arc::clone(&tell));
-            let tools = Tools { rules, pool: Arc::clone(&pool), watch };
-            let kind = Kind::start(&name, service, tools).map_err(|error| system(&error))?;
-            meters.loaded(&name);
-            slots.push(Arc::new(Slot { name, kind, reload, reloading: Mutex::default() }));
+            let observer = metrics.observer(&name, Arc::clone(&tell));
+            let slot = AnySlot::new(&name, service, config, Arc::clone(&pool), observer);
+            let slot = slot.map_err(|error| system(&error))?;
+            metrics.on_load(&name);
+            models.push(Arc::new(ServedModel { name, slot, reload, reloading: Mutex::default() }));
         }
-        // a batch goes behind those who are next: with fewer of them than it takes, it would never be full
-        let turns = Arc::new(Semaphore::new(pool.current_num_threads().max(settings.batch)));
+        // requests of a batch are decoded before it is answered: with fewer tasks than it takes, it would never be full
+        let tasks = Arc::new(Semaphore::new(pool.current_num_threads().max(settings.batch)));
+        let decoders = Arc::new(Semaphore::new(pixels::units(settings.bodies as u64) as usize));
         let budget = Budget::new(settings.bodies.max(settings.body));
-        let app = App { settings, tell, meters, slots, budget, pool, turns };
-        Ok(Self { app: Arc::new(app) })
+        Ok(Self { app: Arc::new(App { settings, tell, metrics, budget, models, pool, tasks, decoders }) })
     }
 
     /// Answers at a listener until `stop`, and then whatever was asked before.
     pub async fn serve(&self, listener: tokio::net::TcpListener, stop: impl Future<Output = ()>) {
-        connections::serve(&self.app, self.router(), listener, stop).await;
+        let bound = listener.local_addr().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
+        let router = self.router(AllowedHosts::new(bound, &self.app.settings.hosts));
+        connections::serve(&self.app, router, listener, stop).await;
     }
 
-    /// Loads every model again; one that fails stays as it is, and both are told.
+    /// Loads every model again; one that fails stays as it is. [`Event`]s say which.
     pub async fn reload(&self) {
-        for slot in self.app.slots() {
-            // it was told
-            let _ = self.app.reload(slot).await;
+        for model in self.app.models() {
+            // an event says why
+            let _ = self.app.reload(model).await;
         }
     }
 
-    pub(crate) fn router(&self) -> Router {
-        routes::router(Arc::clone(&self.app))
+    fn router(&self, hosts: AllowedHosts) -> Router {
+        routes::router(Arc::clone(&self.app), hosts)
     }
 
     pub(crate) fn tell(&self, event: Event) {
@@ -156,33 +168,38 @@ fn is_name(name: &str) -> bool {
 
 impl App {
     /// Names of all models.
-    pub fn known(&self) -> String {
-        self.slots().map(|slot| slot.name.as_str()).collect::<Vec<_>>().join(", ")
+    pub fn names(&self) -> String {
+        self.models().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// All models in the order in which they were given.
-    pub fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
-        self.slots.iter()
+    pub fn models(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
+        self.models.iter()
     }
 
     /// # Errors
     /// When there is no model of that name.
-    pub fn slot(&self, name: &str) -> Result<&Arc<Slot>, Refusal> {
-        let found = self.slots().find(|slot| slot.name == name);
-        found.ok_or_else(|| Refusal::Model { name: name.into(), known: self.known() })
+    pub fn model(&self, name: &str) -> Result<&Arc<ServedModel>, ApiError> {
+        let found = self.models().find(|model| model.name == name);
+        found.ok_or_else(|| ApiError::UnknownModel { name: name.into(), known: self.names() })
     }
 
     /// A classifier by its name, or the first.
     ///
     /// # Errors
     /// When there is none, or the name is that of a translator.
-    pub fn pictures(&self, name: Option<&str>) -> Result<(&str, &Pictures), Refusal> {
-        let none = || Refusal::Unfit("no classifier of pictures is served here".into());
-        let first = || self.slots().find(|slot| matches!(slot.kind, Kind::Pictures(_))).ok_or_else(none);
-        let slot = name.map_or_else(first, |name| self.slot(name))?;
-        match &slot.kind {
-            Kind::Pictures(held) => Ok((&slot.name, held)),
-            Kind::Sentences(_) => Err(Refusal::Unfit(format!("`{}` translates sentences", slot.name))),
+    pub fn classifier(&self, name: Option<&str>) -> Result<&ModelSlot<Classifier>, ApiError> {
+        let classifiers = self.models().find_map(|model| match &model.slot {
+            AnySlot::Classifier(slot) => Some(slot),
+            AnySlot::Translator(_) => None,
+        });
+        let Some(name) = name else {
+            return classifiers
+                .ok_or_else(|| ApiError::Unprocessable("no classifier of pictures is served here".into()));
+        };
+        match &self.model(name)?.slot {
+            AnySlot::Classifier(slot) => Ok(slot),
+            AnySlot::Translator(_) => Err(ApiError::Unprocessable(format!("`{name}` translates sentences"))),
         }
     }
 
@@ -190,71 +207,103 @@ impl App {
     ///
     /// # Errors
     /// When there is none, or the name is that of a classifier.
-    pub fn sentences(&self, name: Option<&str>) -> Result<(&str, &Sentences), Refusal> {
-        let none = || Refusal::Unfit("no translator is served here".into());
-        let first = || self.slots().find(|slot| matches!(slot.kind, Kind::Sentences(_))).ok_or_else(none);
-        let slot = name.map_or_else(first, |name| self.slot(name))?;
-        match &slot.kind {
-            Kind::Sentences(held) => Ok((&slot.name, held)),
-            Kind::Pictures(_) => Err(Refusal::Unfit(format!("`{}` classifies pictures", slot.name))),
+    pub fn translator(&self, name: Option<&str>) -> Result<&ModelSlot<Translator>, ApiError> {
+        let translators = self.models().find_map(|model| match &model.slot {
+            AnySlot::Translator(slot) => Some(slot),
+            AnySlot::Classifier(_) => None,
+        });
+        let Some(name) = name else {
+            return translators.ok_or_else(|| ApiError::Unprocessable("no translator is served here".into()));
+        };
+        match &self.model(name)?.slot {
+            AnySlot::Translator(slot) => Ok(slot),
+            AnySlot::Classifier(_) => Err(ApiError::Unprocessable(format!("`{name}` classifies pictures"))),
         }
     }
 
     /// Reads the body of a request.
-    pub async fn read(&self, request: axum::extract::Request) -> Result<Bytes, Refusal> {
-        let (parts, body) = request.into_parts();
-        body::read(&parts.headers, body, &self.budget, &self.settings).await
+    pub async fn read(&self, request: axum::extract::Request) -> Result<RequestBody, ApiError> {
+        self.read_at_most(request, self.settings.body).await
     }
 
-    /// Computes on the threads for that, in turn; nothing when the client is gone by then.
+    /// Reads the body of a request that has no reason to be long.
+    pub async fn read_at_most(&self, request: axum::extract::Request, most: usize) -> Result<RequestBody, ApiError> {
+        let (parts, body) = request.into_parts();
+        let limits = BodyLimits { bytes: most.min(self.settings.body), time: self.settings.patience };
+        body::read(&parts.headers, body, &self.budget, limits).await
+    }
+
+    /// Computes in the pool, in turn; nothing when the client is gone by then.
     pub async fn compute<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Refusal::Panicked)?;
-        let (answer, answered) = oneshot::channel();
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let permit = Arc::clone(&self.tasks).acquire_owned().await.map_err(|_| ApiError::Internal)?;
+        let (sender, result) = oneshot::channel();
         let tell = Arc::clone(&self.tell);
         self.pool.spawn(move || {
             // held until the work is done, whoever still waits for it
-            let _turn = turn;
-            if answer.is_closed() {
+            let _permit = permit;
+            if sender.is_closed() {
                 return;
             }
             let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
                 tell(Event::Panicked { message: panic_message(payload.as_ref()) });
-                Err(Refusal::Panicked)
+                Err(ApiError::Internal)
             });
-            let _ = answer.send(done);
+            let _ = sender.send(done);
         });
-        answered.await.unwrap_or(Err(Refusal::Panicked))
+        result.await.unwrap_or(Err(ApiError::Internal))
     }
 
-    /// Within the time that an answer may take; what comes too late is given up.
-    pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    /// Decodes pictures in the pool and computes with them, when there is memory for the largest of them.
+    pub async fn decode<T: Send + 'static>(
+        &self,
+        files: impl AsRef<[u8]> + Send + 'static,
+        work: impl FnOnce(&Picture) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let size = pixels::Size::read(files.as_ref(), self.settings.pixels)?;
+        let all = pixels::units(self.settings.bodies as u64);
+        let permit = Arc::clone(&self.decoders).acquire_many_owned(pixels::units(size.memory).min(all)).await;
+        let permit = permit.map_err(|_| ApiError::Internal)?;
+        let budget = self.budget.clone();
+        self.compute(move || {
+            let picture = size.decode(files.as_ref());
+            drop(files);
+            let result = picture.and_then(|picture| work(&picture));
+            drop(permit);
+            budget.note_released(size.memory as usize);
+            result
+        })
+        .await
+    }
+
+    /// Within the time that an answer may take; later ones are abandoned.
+    pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
         let time: Duration = self.settings.time;
-        tokio::time::timeout(time, work).await.unwrap_or(Err(Refusal::Late(time.as_secs())))
+        tokio::time::timeout(time, work).await.unwrap_or(Err(ApiError::Timeout(time.as_secs())))
     }
 
-    /// Loads a model again and puts it in the place of the old one.
+    /// Loads a model again, in the pool, and replaces the current one.
     ///
     /// # Errors
     /// When that fails; the old one goes on.
-    pub async fn reload(&self, slot: &Arc<Slot>) -> Result<(), String> {
-        if slot.reload.is_none() {
+    pub async fn reload(&self, model: &Arc<ServedModel>) -> Result<(), String> {
+        if model.reload.is_none() {
             return Ok(());
         }
-        let _alone = slot.reloading.lock().await;
-        let own = Arc::clone(slot);
+        let _alone = model.reloading.lock().await;
+        let (own, pool) = (Arc::clone(model), Arc::clone(&self.pool));
         let load = move || {
             let Some(reload) = &own.reload else { return Ok(()) };
-            let service = catch_unwind(AssertUnwindSafe(reload));
-            own.kind.swap(service.unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))?)
+            let service = catch_unwind(AssertUnwindSafe(|| pool.install(reload)));
+            own.slot.swap(service.unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))?)
         };
         let loaded = tokio::task::spawn_blocking(load).await.unwrap_or_else(|error| Err(error.to_string()));
-        let name = slot.name.clone();
+        let name = model.name.clone();
         match &loaded {
             Ok(()) => {
-                self.meters.loaded(&name);
+                self.metrics.on_load(&name);
                 (self.tell)(Event::Reloaded { name });
             }
             Err(reason) => (self.tell)(Event::Kept { name, reason: reason.clone() }),

@@ -1,22 +1,32 @@
-//! Connections: how many, how patient, and how they end.
+//! Connections: how many, how long they may stay, and how they end.
 
 use axum::Router;
 use futures_util::FutureExt as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep_until};
 
 use crate::app::{App, Entry, Error, Server};
 use crate::settings::{Event, Settings, Tell};
+use crate::stream::{Activity, ClientStream};
+
+/// How long a connection may be idle when no other is accepted any more.
+const IDLE_WHEN_FULL: Duration = Duration::from_secs(1);
+
+/// How often freed memory goes back to the system, and how much it has to be.
+const RELEASE_EVERY: Duration = Duration::from_secs(1);
+const RELEASE_FROM: usize = 16 << 20;
 
 /// Serves models until SIGINT or SIGTERM, and loads them again at SIGHUP.
+///
+/// Not for a thread of a rayon pool: the pool would be one thread short until the server ends.
 ///
 /// # Errors
 /// When the models or the limits cannot be served, or nobody can listen at the address.
@@ -35,7 +45,7 @@ pub fn run(entries: Vec<Entry>, address: SocketAddr, settings: Settings, tell: T
     })
 }
 
-/// Ends when the user wants to stop; until then it loads models again whenever that is asked for.
+/// Ends when the user wants to stop; until then it loads models again at every SIGHUP.
 #[cfg(unix)]
 fn signals(server: &Server) -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -65,35 +75,45 @@ fn signals(_: &Server) -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// What all connections hear.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Open,
+    /// As many as allowed are connected: idle ones make room.
+    Full,
+    /// Answer what was asked, and end.
+    Stopping,
+}
+
 /// Accepts until `stop`; then answers what was asked before, and ends.
 pub async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: impl Future<Output = ()>) {
     let mut stop = pin!(stop);
-    let open = Arc::new(Semaphore::new(app.settings.connections));
-    let graceful = GracefulShutdown::new();
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(app.settings.patience).max_headers(64);
-    let start = |stream: TcpStream, place| {
-        // small answers go out at once
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
-        let connections = app.meters.connections.clone();
-        connections.inc();
+    let most = u32::try_from(app.settings.connections).unwrap_or(u32::MAX >> 3);
+    let open = Arc::new(Semaphore::new(most as usize));
+    let (phase, _) = watch::channel(Phase::Open);
+    let start = |stream: TcpStream, permit: OwnedSemaphorePermit| {
+        let connection = connection(Arc::clone(app), router.clone(), stream, phase.subscribe());
         tokio::spawn(async move {
-            // a client that breaks off is no news
-            let _ = connection.await;
-            connections.dec();
-            drop(place);
+            connection.await;
+            drop(permit);
         });
     };
+    let releases = tokio::spawn(release_memory(Arc::clone(app)));
     loop {
         let accepted = async {
-            let place = Arc::clone(&open).acquire_owned().await;
-            (listener.accept().await, place.ok())
+            let permit = if let Ok(permit) = Arc::clone(&open).try_acquire_owned() {
+                permit
+            } else {
+                phase.send_replace(Phase::Full);
+                let permit = Arc::clone(&open).acquire_owned().await.expect("it is never closed");
+                phase.send_replace(Phase::Open);
+                permit
+            };
+            (listener.accept().await, permit)
         };
         tokio::select! {
-            (accepted, place) = accepted => match accepted {
-                Ok((stream, _)) => start(stream, place),
+            (accepted, permit) = accepted => match accepted {
+                Ok((stream, _)) => start(stream, permit),
                 // out of file descriptors, for instance: others will end and give theirs back
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
@@ -103,16 +123,69 @@ pub async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: 
     (app.tell)(Event::Stopping);
     // those who are connected already are served too
     while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
-        let place = Arc::clone(&open).try_acquire_owned();
-        if place.is_err() {
-            break;
-        }
-        start(stream, place.ok());
+        let Ok(permit) = Arc::clone(&open).try_acquire_owned() else { break };
+        start(stream, permit);
     }
     drop(listener);
     // what is in their sockets by now was asked before the end
     tokio::time::sleep(Duration::from_millis(10)).await;
+    phase.send_replace(Phase::Stopping);
     // a client that does not read its answer is not waited for
     let longest = app.settings.patience + app.settings.time;
-    let _ = tokio::time::timeout(longest, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(longest, open.acquire_many(most)).await;
+    releases.abort();
+}
+
+/// Serves one connection to its end.
+async fn connection(app: Arc<App>, router: Router, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
+    // small answers go out at once
+    let _ = stream.set_nodelay(true);
+    let stream = ClientStream::new(stream, app.settings.patience);
+    let activity = stream.activity();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(app.settings.patience).max_headers(64);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    let open = app.metrics.open_connection();
+    // a client that breaks off is no news
+    let ended = tokio::select! {
+        _ = connection.as_mut() => true,
+        () = ending(&mut phase, &activity) => false,
+    };
+    if !ended {
+        // the answer to what was asked is still sent
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+    drop(open);
+}
+
+/// Waits until a connection should end: the server stops, or is full and the connection idle.
+async fn ending(phase: &mut watch::Receiver<Phase>, activity: &Activity) {
+    loop {
+        let now = *phase.borrow_and_update();
+        let idle = activity.last() + IDLE_WHEN_FULL;
+        match now {
+            Phase::Stopping => return,
+            Phase::Full if idle <= Instant::now() => return,
+            Phase::Full | Phase::Open => {}
+        }
+        tokio::select! {
+            changed = phase.changed() => if changed.is_err() { return },
+            () = sleep_until(idle), if now == Phase::Full => {}
+        }
+    }
+}
+
+/// Gives freed memory back to the system after large requests.
+async fn release_memory(app: Arc<App>) {
+    let mut ticks = tokio::time::interval(RELEASE_EVERY);
+    let mut freed = 0;
+    loop {
+        ticks.tick().await;
+        freed += app.budget.take_released();
+        if freed >= RELEASE_FROM {
+            freed = 0;
+            let _ = tokio::task::spawn_blocking(regard::device::release_memory).await;
+        }
+    }
 }

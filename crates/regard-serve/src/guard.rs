@@ -1,7 +1,7 @@
-//! What every request goes through: who may ask, how long it took, and an answer even after a panic.
+//! What every request goes through: who may ask, what an answer costs, and an answer even after a panic.
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
@@ -13,8 +13,9 @@ use std::time::Instant;
 use subtle::ConstantTimeEq as _;
 
 use crate::app::App;
+use crate::error::ApiError;
+use crate::hosts::AllowedHosts;
 use crate::lane::panic_message;
-use crate::refusal::Refusal;
 use crate::settings::Event;
 
 /// A secret that clients show as `Authorization: Bearer ..`.
@@ -59,32 +60,54 @@ fn is_open(path: &str) -> bool {
 }
 
 /// Refuses pages of other sites that ask in their visitor's name.
-fn same_site(headers: &HeaderMap) -> Result<(), Refusal> {
-    let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
+fn same_site(headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
     let site = origin.split_once("://").map(|(_, site)| site);
     if site.is_some() && site == text(header::HOST) {
         return Ok(());
     }
-    Err(Refusal::Forbidden(format!("the page of another site asks: {origin}")))
+    Err(ApiError::Forbidden(format!("the page of another site asks: {origin}")))
 }
 
-pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// What the guard needs to know.
+#[derive(Clone)]
+pub struct GuardState {
+    pub app: Arc<App>,
+    pub hosts: Arc<AllowedHosts>,
+}
+
+impl GuardState {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        self.hosts.check(request)?;
+        match &self.app.settings.token {
+            Some(token) if !is_open(request.uri().path()) && !shows(token, request.headers()) => {
+                Err(ApiError::Unauthorized)
+            }
+            _ if request.method() == Method::POST => same_site(request.headers()),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub async fn guard(State(state): State<GuardState>, request: Request, next: Next) -> Response {
     let begin = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_string();
-    let allowed = match &app.settings.token {
-        Some(token) if !is_open(request.uri().path()) && !shows(token, request.headers()) => Err(Refusal::Token),
-        _ if request.method() == Method::POST => same_site(request.headers()),
-        _ => Ok(()),
-    };
-    let response = match allowed {
+    let chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let app = &state.app;
+    let response = match state.check(&request) {
         Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|payload| {
             (app.tell)(Event::Panicked { message: panic_message(payload.as_ref()) });
-            Refusal::Panicked.into_response()
+            ApiError::Internal.into_response()
         }),
-        Err(refusal) => refusal.into_response(),
+        Err(error) => error.into_response(),
     };
-    app.meters.answered(&route, response.status().as_u16(), begin.elapsed());
+    let mut response = app.budget.charge_response(response).unwrap_or_else(ApiError::into_response);
+    if chunked {
+        // nobody checks the lines of a head that comes after a chunked body
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    app.metrics.on_response(&route, response.status().as_u16(), begin.elapsed());
     response
 }
 

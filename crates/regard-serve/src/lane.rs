@@ -1,9 +1,10 @@
 //! A bounded queue and the thread that answers it in batches.
 //!
-//! A place in the queue is taken before a request is decoded and given back when it was answered or given up, so that
-//! places bound the memory of all requests. A batch waits for others only while some have a place and are not there
+//! A request takes a permit before it is decoded and gives it back when it was answered or abandoned, so that permits
+//! bound the memory of all requests. A batch waits for others only while some hold a permit and are not in the queue
 //! yet: a request that comes alone is answered at once.
 
+use rayon::ThreadPool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,137 +12,171 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::refusal::Refusal;
+use crate::error::ApiError;
+
+/// A model that answers requests in batches.
+pub trait Served: Send + Sync + 'static {
+    type Request: Send + Sync + 'static;
+    type Response: Send + 'static;
+
+    /// One response for each request, in their order.
+    fn answer(&self, requests: &[Self::Request], batch: &Batch<'_>) -> Vec<Self::Response>;
+}
+
+/// What a model may know about the batch that it answers.
+pub struct Batch<'a> {
+    /// The most samples of one forward pass.
+    pub max_size: usize,
+    is_wanted: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Batch<'a> {
+    pub fn new(max_size: usize, is_wanted: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self { max_size, is_wanted }
+    }
+
+    /// Whether any client still waits. Work of many steps asks before each, and ends when nobody does.
+    pub fn is_wanted(&self) -> bool {
+        (self.is_wanted)()
+    }
+}
 
 /// How a queue is answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// The most of one batch.
-    pub batch: usize,
+pub struct LaneConfig {
+    /// The most samples of one batch.
+    pub max_batch: usize,
     /// How long the first of a batch waits for others.
-    pub wait: Duration,
-    /// The most that have a place.
-    pub queue: usize,
+    pub max_delay: Duration,
+    /// The most samples that hold a permit.
+    pub capacity: usize,
 }
 
-/// What a lane tells about itself.
-pub trait Watch: Send + 'static {
-    /// So many were answered together.
-    fn batch(&self, size: usize);
-    /// A request was given up before its turn.
-    fn given_up(&self);
-    /// Answering failed by a bug.
-    fn panicked(&self, message: String);
+/// Hears what a lane does.
+pub trait LaneObserver: Send + 'static {
+    /// A batch of so many samples is about to be answered.
+    fn on_batch(&self, size: usize);
+    /// The client of a request left before its turn.
+    fn on_abandoned(&self);
+    /// Answering panicked.
+    fn on_panic(&self, message: String);
 }
 
 /// The queue of a model.
-pub struct Lane<I, O> {
+pub struct Lane<S: Served> {
     name: String,
-    jobs: Sender<Job<I, O>>,
-    places: Arc<Semaphore>,
-    queue: usize,
+    jobs: Sender<Job<S>>,
+    permits: Arc<Semaphore>,
+    capacity: usize,
 }
 
-/// Room in a queue.
+/// The right to have so many samples in a queue.
 #[derive(Debug)]
-pub struct Place {
+pub struct Permit {
     permit: OwnedSemaphorePermit,
 }
 
-struct Job<I, O> {
-    input: I,
+struct Job<S: Served> {
+    /// The model that the request was made for; another may be current by now.
+    model: Arc<S>,
+    request: S::Request,
     size: usize,
     since: Instant,
-    answer: oneshot::Sender<Result<O, Refusal>>,
-    place: Place,
+    reply: Reply<S>,
 }
 
-impl<I: Send + 'static, O: Send + 'static> Lane<I, O> {
-    /// Starts the thread, which ends with the lane.
+struct Reply<S: Served> {
+    sender: oneshot::Sender<Result<S::Response, ApiError>>,
+    permit: Permit,
+}
+
+impl<S: Served> Lane<S> {
+    /// Starts the thread, which ends with the lane and computes in the pool.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub fn new(
         name: &str,
-        rules: Rules,
-        watch: impl Watch,
-        run: impl Fn(&[I]) -> Vec<O> + Send + 'static,
+        config: LaneConfig,
+        pool: Arc<ThreadPool>,
+        observer: impl LaneObserver,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = channel();
-        let places = Arc::new(Semaphore::new(rules.queue));
-        let worker = Worker { queue, places: Arc::clone(&places), rules, watch, run };
-        thread::Builder::new().name(format!("lane {name}")).spawn(move || worker.work())?;
-        Ok(Self { name: name.into(), jobs, places, queue: rules.queue })
+        let permits = Arc::new(Semaphore::new(config.capacity));
+        let worker = Worker { queue, permits: Arc::clone(&permits), config, pool, observer };
+        thread::Builder::new().name(format!("lane {name}")).spawn(move || worker.run())?;
+        Ok(Self { name: name.into(), jobs, permits, capacity: config.capacity })
     }
 
-    /// Takes room for so many.
+    /// A permit for so many samples.
     ///
     /// # Errors
     /// When the queue is full now, or can never hold so many.
-    pub fn reserve(&self, size: usize) -> Result<Place, Refusal> {
-        if size > self.queue {
-            return Err(Refusal::Unfit(format!("{size} in one request, the most is {}", self.queue)));
+    pub fn reserve(&self, size: usize) -> Result<Permit, ApiError> {
+        if size > self.capacity {
+            return Err(ApiError::Unprocessable(format!("{size} in one request, the most is {}", self.capacity)));
         }
-        let permit = Arc::clone(&self.places).try_acquire_many_owned(size as u32);
-        permit.map(|permit| Place { permit }).map_err(|_| Refusal::Full(self.name.clone()))
+        let permit = Arc::clone(&self.permits).try_acquire_many_owned(size as u32);
+        permit.map(|permit| Permit { permit }).map_err(|_| ApiError::QueueFull(self.name.clone()))
     }
 
-    /// How many have a place.
-    pub fn taken(&self) -> usize {
-        self.queue - self.places.available_permits()
+    /// How many samples hold a permit.
+    pub fn in_use(&self) -> usize {
+        self.capacity - self.permits.available_permits()
     }
 
-    /// The answer, in its turn. Whoever drops this gives the question up.
+    /// The response, in its turn. Dropping this abandons the request.
     ///
     /// # Errors
     /// When answering failed.
-    pub async fn ask(&self, place: Place, input: I) -> Result<O, Refusal> {
-        let (answer, answered) = oneshot::channel();
-        let size = place.permit.num_permits();
-        let job = Job { input, size, since: Instant::now(), answer, place };
-        self.jobs.send(job).map_err(|_| Refusal::Panicked)?;
-        answered.await.unwrap_or(Err(Refusal::Panicked))
+    pub async fn submit(&self, permit: Permit, model: Arc<S>, request: S::Request) -> Result<S::Response, ApiError> {
+        let (sender, response) = oneshot::channel();
+        let size = permit.permit.num_permits();
+        let job = Job { model, request, size, since: Instant::now(), reply: Reply { sender, permit } };
+        self.jobs.send(job).map_err(|_| ApiError::Internal)?;
+        response.await.unwrap_or(Err(ApiError::Internal))
     }
 }
 
-struct Worker<I, O, W, R> {
-    queue: Receiver<Job<I, O>>,
-    places: Arc<Semaphore>,
-    rules: Rules,
-    watch: W,
-    run: R,
+struct Worker<S: Served, O> {
+    queue: Receiver<Job<S>>,
+    permits: Arc<Semaphore>,
+    config: LaneConfig,
+    pool: Arc<ThreadPool>,
+    observer: O,
 }
 
-impl<I, O, W: Watch, R: Fn(&[I]) -> Vec<O>> Worker<I, O, W, R> {
-    fn work(&self) {
-        let mut left = None;
-        while let Some(first) = left.take().or_else(|| self.queue.recv().ok()) {
+impl<S: Served, O: LaneObserver> Worker<S, O> {
+    fn run(&self) {
+        let mut next = None;
+        while let Some(first) = next.take().or_else(|| self.queue.recv().ok()) {
             let mut batch = Vec::new();
-            left = self.gather(first, &mut batch);
-            // some may be gone since they were gathered
+            next = self.gather(first, &mut batch);
+            // some may have left since they were gathered
             batch.retain(|job| self.is_wanted(job));
             if !batch.is_empty() {
-                self.watch.batch(batch.iter().map(|job| job.size).sum());
+                self.observer.on_batch(batch.iter().map(|job| job.size).sum());
                 self.answer(batch);
             }
         }
     }
 
-    /// Fills a batch; what does not fit into it is given back.
-    fn gather(&self, first: Job<I, O>, batch: &mut Vec<Job<I, O>>) -> Option<Job<I, O>> {
-        let deadline = first.since + self.rules.wait;
+    /// Fills a batch; returns the job that does not fit any more.
+    fn gather(&self, first: Job<S>, batch: &mut Vec<Job<S>>) -> Option<Job<S>> {
+        let LaneConfig { max_batch, max_delay, capacity } = self.config;
+        let deadline = first.since + max_delay;
         let mut size = first.size;
         batch.push(first);
-        while size < self.rules.batch {
-            // all who have a place are here: nobody is on the way
-            let alone = self.rules.queue - self.places.available_permits() <= size;
+        while size < max_batch {
+            // every permit belongs to this batch: nobody else is on the way
+            let alone = capacity - self.permits.available_permits() <= size;
             let rest = if alone { Duration::ZERO } else { deadline.saturating_duration_since(Instant::now()) };
             let next = if rest.is_zero() { self.queue.try_recv().ok() } else { self.queue.recv_timeout(rest).ok() };
             let next = next?;
             if !self.is_wanted(&next) {
                 continue;
             }
-            if size + next.size > self.rules.batch {
+            if size + next.size > max_batch {
                 return Some(next);
             }
             size += next.size;
@@ -150,45 +185,60 @@ impl<I, O, W: Watch, R: Fn(&[I]) -> Vec<O>> Worker<I, O, W, R> {
         None
     }
 
-    /// Whether somebody still waits for the answer.
-    fn is_wanted(&self, job: &Job<I, O>) -> bool {
-        let wanted = !job.answer.is_closed();
+    /// Whether the client still waits.
+    fn is_wanted(&self, job: &Job<S>) -> bool {
+        let wanted = !job.reply.sender.is_closed();
         if !wanted {
-            self.watch.given_up();
+            self.observer.on_abandoned();
         }
         wanted
     }
 
-    fn answer(&self, batch: Vec<Job<I, O>>) {
-        let (inputs, waiting): (Vec<I>, Vec<_>) =
-            batch.into_iter().map(|job| (job.input, (job.answer, job.place))).unzip();
-        let answers: Vec<Result<O, Refusal>> = match self.attempt(&inputs) {
-            Some(answers) => answers.into_iter().map(Ok).collect(),
-            // one of them is at fault, the others have their answers
-            None if inputs.len() > 1 => inputs
-                .chunks(1)
-                .map(|one| self.attempt(one).and_then(|mut answers| answers.pop()).ok_or(Refusal::Panicked))
-                .collect(),
-            None => vec![Err(Refusal::Panicked)],
-        };
-        for ((sender, place), answer) in waiting.into_iter().zip(answers) {
-            // the next one may come as soon as this one hears
-            drop(place);
-            // nobody listens when the client is gone
-            let _ = sender.send(answer);
+    /// Answers a batch: requests for one model together.
+    fn answer(&self, mut batch: Vec<Job<S>>) {
+        while !batch.is_empty() {
+            let model = Arc::clone(&batch[0].model);
+            let (own, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|job| Arc::ptr_eq(&job.model, &model));
+            let (requests, replies): (Vec<_>, Vec<_>) = own.into_iter().map(|job| (job.request, job.reply)).unzip();
+            self.answer_with(&model, &requests, replies);
+            batch = others;
         }
     }
 
-    /// The answers to all, or none after a panic.
-    fn attempt(&self, inputs: &[I]) -> Option<Vec<O>> {
-        match catch_unwind(AssertUnwindSafe(|| (self.run)(inputs))) {
-            Ok(answers) if answers.len() == inputs.len() => Some(answers),
-            Ok(answers) => {
-                self.watch.panicked(format!("{} answers to {} questions", answers.len(), inputs.len()));
+    fn answer_with(&self, model: &S, requests: &[S::Request], replies: Vec<Reply<S>>) {
+        let responses: Vec<Result<S::Response, ApiError>> = match self.attempt(model, requests, &replies) {
+            Some(responses) => responses.into_iter().map(Ok).collect(),
+            // one of them is at fault: each request for itself
+            None if requests.len() > 1 => requests
+                .chunks(1)
+                .zip(replies.chunks(1))
+                .map(|(one, reply)| {
+                    self.attempt(model, one, reply).and_then(|mut all| all.pop()).ok_or(ApiError::Internal)
+                })
+                .collect(),
+            None => vec![Err(ApiError::Internal)],
+        };
+        for (Reply { sender, permit }, response) in replies.into_iter().zip(responses) {
+            // whoever gets the response may send the next request at once
+            drop(permit);
+            // nobody listens when the client is gone
+            let _ = sender.send(response);
+        }
+    }
+
+    /// The responses, or none after a panic.
+    fn attempt(&self, model: &S, requests: &[S::Request], replies: &[Reply<S>]) -> Option<Vec<S::Response>> {
+        let is_wanted = || replies.iter().any(|reply| !reply.sender.is_closed());
+        let batch = Batch::new(self.config.max_batch, &is_wanted);
+        let answer = || self.pool.install(|| model.answer(requests, &batch));
+        match catch_unwind(AssertUnwindSafe(answer)) {
+            Ok(responses) if responses.len() == requests.len() => Some(responses),
+            Ok(responses) => {
+                self.observer.on_panic(format!("{} responses to {} requests", responses.len(), requests.len()));
                 None
             }
             Err(payload) => {
-                self.watch.panicked(panic_message(payload.as_ref()));
+                self.observer.on_panic(panic_message(payload.as_ref()));
                 None
             }
         }

@@ -2,31 +2,39 @@
 //!
 //! A request goes through these, in this order:
 //!
-//! - `connections`: accepts, bounds the number and the patience, stops gracefully;
-//! - `guard`: who may ask; counts; a panic of a handler becomes an answer;
-//! - `routes`: the table of what can be asked, one file for each kind of question;
-//! - `body`: bytes in, within limits of size, time and memory;
+//! - `connections`, `stream`: accept, bound the number of connections and how slow they may be, stop gracefully;
+//! - `guard`, `hosts`: who may ask; a panic of a handler becomes an answer;
+//! - `routes`: the table of routes, one file for each kind of request;
+//! - `body`, `budget`: bytes in and out, within limits of size, time and memory;
 //! - `lane`: a bounded queue for each model and the thread that answers it in batches;
-//! - `service`: what is served: classifiers of pictures and translators, each of which can be swapped while it is asked.
+//! - `slot`: a model that can be swapped while it is asked; `classifier` and `translator` are the kinds there are.
 //!
-//! Only this crate knows HTTP. It never prints: what happens is told as an [`Event`].
+//! Only this crate knows HTTP. It never prints: an [`Event`] says what happens.
 #![forbid(unsafe_code)]
 
 mod app;
 mod body;
+mod budget;
+mod classifier;
 mod connections;
+mod error;
+mod explain;
 mod guard;
+mod head;
+mod hosts;
 mod lane;
-mod look;
-mod meters;
-mod refusal;
+mod metrics;
+mod pixels;
 mod routes;
-mod service;
 mod settings;
+mod slot;
+mod stream;
 pub mod tensors;
+mod translator;
 
 pub use app::{Entry, Error, Server};
+pub use classifier::Classifier;
 pub use connections::run;
 pub use guard::Token;
-pub use service::{Classifier, Reload, Service};
 pub use settings::{Event, Settings, Tell};
+pub use slot::{Reload, Service};

@@ -1,4 +1,4 @@
-//! What can be asked: one table, and one file for each kind of question.
+//! The table of routes, and one file for each kind of request.
 
 mod health;
 mod infer;
@@ -22,13 +22,14 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 use crate::app::App;
-use crate::guard::guard;
-use crate::refusal::Refusal;
+use crate::error::ApiError;
+use crate::guard::{GuardState, guard};
+use crate::hosts::AllowedHosts;
 
-/// Method, path and who answers.
+/// Method, path and handler.
 type Route = (&'static str, &'static str, MethodRouter<Arc<App>>);
 
-/// Everything that can be asked; `/openapi.json` describes each line.
+/// All routes; `/openapi.json` describes each line.
 fn table() -> Vec<Route> {
     vec![
         ("get", "/", get(page::index)),
@@ -55,18 +56,18 @@ fn table() -> Vec<Route> {
     ]
 }
 
-pub fn router(app: Arc<App>) -> Router {
+pub fn router(app: Arc<App>, hosts: AllowedHosts) -> Router {
     let mut router = Router::new();
     for (_, path, handler) in table() {
         router = router.route(path, handler);
     }
     router
-        .fallback(async |request: Request| Refusal::Path(request.uri().path().to_string()))
-        .method_not_allowed_fallback(async |request: Request| Refusal::Method {
+        .fallback(async |request: Request| ApiError::NotFound(request.uri().path().to_string()))
+        .method_not_allowed_fallback(async |request: Request| ApiError::MethodNotAllowed {
             method: request.method().to_string(),
             path: request.uri().path().to_string(),
         })
-        .layer(from_fn_with_state(Arc::clone(&app), guard))
+        .layer(from_fn_with_state(GuardState { app: Arc::clone(&app), hosts: Arc::new(hosts) }, guard))
         .with_state(app)
 }
 
@@ -79,14 +80,14 @@ pub fn json_response(value: &impl Serialize) -> Response {
             response.headers_mut().insert(header::CONTENT_TYPE, json);
             response
         }
-        Err(_) => Refusal::Panicked.into_response(),
+        Err(_) => ApiError::Internal.into_response(),
     }
 }
 
-/// The options of a request that stand after its path.
-fn query<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
+/// The query of a URL.
+fn query<T: DeserializeOwned>(request: &Request) -> Result<T, ApiError> {
     let query = axum::extract::Query::try_from_uri(request.uri());
-    query.map(|query| query.0).map_err(|error| Refusal::Input(error.body_text()))
+    query.map(|query| query.0).map_err(|error| ApiError::BadRequest(error.body_text()))
 }
 
 #[cfg(test)]

@@ -18,16 +18,18 @@ pub struct Settings {
     pub queue: usize,
     /// From the last byte of a request to its answer.
     pub time: Duration,
-    /// From the first byte of a head, or of a body, to its last.
+    /// From the first byte of a head, or of a body, to its last; and how long a client may pause reading its answer.
     pub patience: Duration,
     /// Bytes of a request.
     pub body: usize,
-    /// Bytes of all requests that are held at a time.
+    /// Bytes of all requests and answers that are held at a time; decoders of pictures may take as many again.
     pub bodies: usize,
     /// Pixels of a picture.
     pub pixels: u64,
-    /// Open connections; more wait to be accepted.
+    /// Open connections; more wait to be accepted, and idle ones are closed for them.
     pub connections: usize,
+    /// Names by which clients reach this server, beside loopback names and its address.
+    pub hosts: Vec<String>,
     /// What a client has to show.
     pub token: Option<Token>,
     /// Whether clients may have models loaded again.
@@ -48,6 +50,7 @@ impl Default for Settings {
             bodies: 512 << 20,
             pixels: 1 << 25,
             connections: 512,
+            hosts: Vec::new(),
             token: None,
             reload: false,
             runs: None,

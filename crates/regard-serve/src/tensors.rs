@@ -10,14 +10,17 @@ use std::fmt;
 /// The header that says how long the JSON is.
 pub const HEADER: &str = "inference-header-content-length";
 
+/// The most texts of a tensor: an empty one takes eight times the memory of its JSON.
+const MOST_TEXTS: usize = 1 << 16;
+
 /// A request for an inference.
 #[derive(Debug, Deserialize)]
-pub struct Inference {
+pub struct InferRequest {
     #[serde(default)]
     pub id: Option<String>,
     pub inputs: Vec<Input>,
     #[serde(default)]
-    outputs: Vec<Wanted>,
+    outputs: Vec<RequestedOutput>,
     #[serde(default)]
     parameters: Parameters,
 }
@@ -35,7 +38,7 @@ pub struct Input {
 }
 
 #[derive(Debug, Deserialize)]
-struct Wanted {
+struct RequestedOutput {
     name: String,
     #[serde(default)]
     parameters: Parameters,
@@ -64,15 +67,15 @@ pub struct Data {
 impl<'de> Deserialize<'de> for Data {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut data = Self::default();
-        Filling(&mut data).deserialize(deserializer)?;
+        DataVisitor(&mut data).deserialize(deserializer)?;
         Ok(data)
     }
 }
 
-/// Puts whatever comes at the end of the data.
-struct Filling<'a>(&'a mut Data);
+/// Appends whatever comes to the data.
+struct DataVisitor<'a>(&'a mut Data);
 
-impl<'de> DeserializeSeed<'de> for Filling<'_> {
+impl<'de> DeserializeSeed<'de> for DataVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -80,7 +83,7 @@ impl<'de> DeserializeSeed<'de> for Filling<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Filling<'_> {
+impl<'de> Visitor<'de> for DataVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,12 +108,15 @@ impl<'de> Visitor<'de> for Filling<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        if self.0.texts.len() == MOST_TEXTS {
+            return Err(E::custom(format!("more than {MOST_TEXTS} texts")));
+        }
         self.0.texts.push(text.into());
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(Filling(self.0))?.is_some() {}
+        while list.next_element_seed(DataVisitor(self.0))?.is_some() {}
         if !self.0.numbers.is_empty() && !self.0.texts.is_empty() {
             return Err(A::Error::custom("numbers and texts in one tensor"));
         }
@@ -118,7 +124,7 @@ impl<'de> Visitor<'de> for Filling<'_> {
     }
 }
 
-impl Inference {
+impl InferRequest {
     /// Reads a request; `json` is where its JSON ends, when bytes of tensors follow.
     ///
     /// # Errors
@@ -148,9 +154,10 @@ impl Inference {
     ///
     /// # Errors
     /// When it is not.
-    pub fn only(&self, name: &str, datatype: &str) -> Result<&Input, String> {
-        let [input] = self.inputs.as_slice() else {
-            return Err(format!("{} inputs, the model takes one, `{name}`", self.inputs.len()));
+    pub fn only(&mut self, name: &str, datatype: &str) -> Result<&mut Input, String> {
+        let count = self.inputs.len();
+        let [input] = self.inputs.as_mut_slice() else {
+            return Err(format!("{count} inputs, the model takes one, `{name}`"));
         };
         if input.name != name {
             return Err(format!("no input `{}`, the model takes `{name}`", input.name));
@@ -178,6 +185,9 @@ impl Data {
             "BYTES" => {
                 let (mut texts, mut rest) = (Vec::new(), bytes);
                 while let Some((length, after)) = rest.split_first_chunk::<4>() {
+                    if texts.len() == MOST_TEXTS {
+                        return Err(format!("more than {MOST_TEXTS} texts"));
+                    }
                     let length = u32::from_le_bytes(*length) as usize;
                     let (text, after) = after.split_at_checked(length).ok_or("a text ends before it should")?;
                     texts.push(String::from_utf8(text.to_vec()).map_err(|_| "a text is not UTF-8")?);
@@ -195,18 +205,18 @@ impl Data {
 pub struct Output {
     pub name: &'static str,
     pub shape: Vec<usize>,
-    pub data: Sent,
+    pub data: OutputData,
 }
 
 /// What is in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Sent {
+pub enum OutputData {
     Numbers(Vec<f32>),
     Texts(Vec<String>),
 }
 
-impl Sent {
+impl OutputData {
     const fn datatype(&self) -> &'static str {
         match self {
             Self::Numbers(_) => "FP32",
@@ -225,22 +235,22 @@ impl Sent {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct InferResponse<'a> {
     model_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    outputs: Vec<Told<'a>>,
+    outputs: Vec<OutputJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct OutputJson<'a> {
     name: &'a str,
     shape: &'a [usize],
     datatype: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<Size>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<&'a Sent>,
+    data: Option<&'a OutputData>,
 }
 
 #[derive(Serialize)]
@@ -248,43 +258,57 @@ struct Size {
     binary_data_size: usize,
 }
 
-/// An answer: its bytes, and how many of them are JSON when others follow.
+/// The bytes of a response, and how many of them are JSON when others follow.
 #[derive(Debug)]
-pub struct Reply {
+pub struct EncodedResponse {
     pub body: Vec<u8>,
     pub json: Option<usize>,
 }
 
-impl Inference {
-    /// The tensors that were asked for, all of them when none is named, each in the form that was asked for.
+impl InferRequest {
+    /// # Errors
+    /// When an output is asked for twice, or is none of these.
+    pub fn check_outputs(&self, known: &[&str]) -> Result<(), String> {
+        for (index, RequestedOutput { name, .. }) in self.outputs.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                return Err(format!("no output `{name}`; there are: {}", known.join(", ")));
+            }
+            // not quadratic: at most one of each known name got this far
+            if self.outputs[..index].iter().any(|other| other.name == *name) {
+                return Err(format!("output `{name}` is asked for twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The requested outputs, or all of them when none is named, each in the requested form.
     ///
     /// # Errors
-    /// When one was asked for that there is not.
-    pub fn reply(&self, model: &str, outputs: &[Output]) -> Result<Reply, String> {
-        let chosen: Vec<(&Output, Option<bool>)> = if self.outputs.is_empty() {
-            outputs.iter().map(|output| (output, None)).collect()
+    /// When an output is asked for twice, or is none of these.
+    pub fn encode(&self, model: &str, outputs: &[Output]) -> Result<EncodedResponse, String> {
+        self.check_outputs(&outputs.iter().map(|output| output.name).collect::<Vec<_>>())?;
+        let mut chosen: Vec<(&Output, Option<bool>)> = Vec::new();
+        if self.outputs.is_empty() {
+            chosen.extend(outputs.iter().map(|output| (output, None)));
         } else {
-            let find = |wanted: &Wanted| {
-                let found = outputs.iter().find(|output| output.name == wanted.name);
-                let known = || outputs.iter().map(|output| output.name).collect::<Vec<_>>().join(", ");
-                let found = found.ok_or_else(|| format!("no output `{}`; there are: {}", wanted.name, known()))?;
-                Ok((found, wanted.parameters.bytes))
-            };
-            self.outputs.iter().map(find).collect::<Result<_, String>>()?
-        };
-        let (mut bytes, mut told) = (Vec::new(), Vec::new());
+            for RequestedOutput { name, parameters } in &self.outputs {
+                let found = outputs.iter().find(|output| output.name == name);
+                chosen.extend(found.map(|output| (output, parameters.bytes)));
+            }
+        }
+        let (mut bytes, mut json) = (Vec::new(), Vec::new());
         for (Output { name, shape, data }, binary) in chosen {
             let binary = binary.or(self.parameters.all_bytes).unwrap_or(false).then(|| data.bytes());
             let parameters = binary.as_ref().map(|own| Size { binary_data_size: own.len() });
-            let data_told = binary.is_none().then_some(data);
-            told.push(Told { name, shape, datatype: data.datatype(), parameters, data: data_told });
+            let data_json = binary.is_none().then_some(data);
+            json.push(OutputJson { name, shape, datatype: data.datatype(), parameters, data: data_json });
             bytes.extend(binary.unwrap_or_default());
         }
-        let answer = Answer { model_name: model, id: self.id.as_deref(), outputs: told };
-        let mut body = serde_json::to_vec(&answer).expect("an answer is plain data");
+        let response = InferResponse { model_name: model, id: self.id.as_deref(), outputs: json };
+        let mut body = serde_json::to_vec(&response).expect("it is plain data");
         let json = (!bytes.is_empty()).then_some(body.len());
         body.extend(bytes);
-        Ok(Reply { body, json })
+        Ok(EncodedResponse { body, json })
     }
 }
 
@@ -293,8 +317,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn read(text: &str) -> Result<Inference, String> {
-        Inference::read(text.as_bytes(), None)
+    fn read(text: &str) -> Result<InferRequest, String> {
+        InferRequest::read(text.as_bytes(), None)
     }
 
     #[test]
@@ -320,10 +344,10 @@ mod tests {
         let mut body = json.as_bytes().to_vec();
         body.extend([1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()));
         body.extend([2, 0, 0, 0, b'h', b'i']);
-        let request = Inference::read(&body, Some(json.len())).unwrap();
+        let request = InferRequest::read(&body, Some(json.len())).unwrap();
         assert_eq!(request.inputs[0].data.numbers, [1.5, -2.0]);
         assert_eq!(request.inputs[1].data.texts, ["hi"]);
-        let wrong = |body: &[u8], json| Inference::read(body, Some(json)).unwrap_err();
+        let wrong = |body: &[u8], json| InferRequest::read(body, Some(json)).unwrap_err();
         assert!(wrong(&body[..body.len() - 1], json.len()).contains("`t` has 6 bytes, 5 are left"));
         assert!(wrong(&[&body[..], b"x"].concat(), json.len()).contains("1 bytes after"));
         assert!(wrong(&body, body.len() + 1).contains("the header says"));
@@ -335,22 +359,36 @@ mod tests {
     #[test]
     fn an_answer_has_what_was_asked_for_in_the_form_that_was_asked_for() {
         let outputs = [
-            Output { name: "logits", shape: vec![1, 2], data: Sent::Numbers(vec![0.5, 1.0]) },
-            Output { name: "text", shape: vec![1], data: Sent::Texts(vec!["à".into()]) },
+            Output { name: "logits", shape: vec![1, 2], data: OutputData::Numbers(vec![0.5, 1.0]) },
+            Output { name: "text", shape: vec![1], data: OutputData::Texts(vec!["à".into()]) },
         ];
-        let all = read(r#"{"id":"7","inputs":[]}"#).unwrap().reply("m", &outputs).unwrap();
-        let told: Value = serde_json::from_slice(&all.body).unwrap();
-        assert_eq!((all.json, &told["id"], &told["model_name"]), (None, &json!("7"), &json!("m")));
-        assert_eq!(told["outputs"][0]["data"], json!([0.5, 1.0]));
-        assert_eq!(told["outputs"][1]["data"], json!(["à"]));
+        let all = read(r#"{"id":"7","inputs":[]}"#).unwrap().encode("m", &outputs).unwrap();
+        let json: Value = serde_json::from_slice(&all.body).unwrap();
+        assert_eq!((all.json, &json["id"], &json["model_name"]), (None, &json!("7"), &json!("m")));
+        assert_eq!(json["outputs"][0]["data"], json!([0.5, 1.0]));
+        assert_eq!(json["outputs"][1]["data"], json!(["à"]));
         let wanted = r#"{"inputs":[],"outputs":[{"name":"text","parameters":{"binary_data":true}},{"name":"logits"}]}"#;
-        let one = read(wanted).unwrap().reply("m", &outputs).unwrap();
+        let one = read(wanted).unwrap().encode("m", &outputs).unwrap();
         let (head, bytes) = one.body.split_at(one.json.unwrap());
-        let told: Value = serde_json::from_slice(head).unwrap();
-        assert_eq!(told["outputs"][0]["parameters"]["binary_data_size"], 6);
+        let json: Value = serde_json::from_slice(head).unwrap();
+        assert_eq!(json["outputs"][0]["parameters"]["binary_data_size"], 6);
         assert_eq!(bytes, [2, 0, 0, 0, 0xc3, 0xa0]);
-        assert!(told["outputs"][1]["data"].is_array());
+        assert!(json["outputs"][1]["data"].is_array());
         let unknown = read(r#"{"inputs":[],"outputs":[{"name":"boxes"}]}"#).unwrap();
-        assert!(unknown.reply("m", &outputs).err().unwrap().contains("logits, text"));
+        assert!(unknown.encode("m", &outputs).err().unwrap().contains("logits, text"));
+        let twice = read(r#"{"inputs":[],"outputs":[{"name":"text"},{"name":"logits"},{"name":"text"}]}"#).unwrap();
+        assert_eq!(twice.encode("m", &outputs).err().unwrap(), "output `text` is asked for twice");
+    }
+
+    #[test]
+    fn a_tensor_has_a_bounded_number_of_texts() {
+        let of = |count: usize| {
+            let data = vec!["\"\""; count].join(",");
+            read(&format!(r#"{{"inputs":[{{"name":"x","shape":[1],"datatype":"BYTES","data":[{data}]}}]}}"#))
+        };
+        assert_eq!(of(MOST_TEXTS).unwrap().inputs[0].data.texts.len(), MOST_TEXTS);
+        assert!(of(MOST_TEXTS + 1).unwrap_err().contains("more than 65536 texts"));
+        let empty = vec![0; 4 * (MOST_TEXTS + 1)];
+        assert!(Data::of_bytes("BYTES", &empty).unwrap_err().contains("more than 65536 texts"));
     }
 }

@@ -8,7 +8,7 @@ use peak_alloc::PeakAlloc;
 use rayon::prelude::*;
 use regard::data::Picture;
 use regard::weights;
-use regard_serve::tensors::Inference;
+use regard_serve::tensors::InferRequest;
 use std::ffi::OsStr;
 use std::fs;
 use std::panic::catch_unwind;
@@ -179,11 +179,11 @@ fn damaged_requests_are_read_or_refused() {
         // where the JSON of the binary form ends
         let end = bytes.windows(2).rposition(|pair| pair == b"]}").map(|at| at + 2);
         for json in [None, end] {
-            if let Ok(request) = Inference::read(bytes, json) {
+            if let Ok(mut request) = InferRequest::read(bytes, json) {
                 let finite = |input: &regard_serve::tensors::Input| input.data.numbers.iter().all(|x| x.is_finite());
                 assert!(request.inputs.iter().all(finite));
                 _ = request.only("input", "FP32");
-                _ = request.reply("model", &[]);
+                _ = request.encode("model", &[]);
             }
         }
     });

@@ -17,6 +17,11 @@ pub fn keep_memory() {
     regard_kernels::memory::keep_freed();
 }
 
+/// Gives freed memory back to the system, after work that took much more than what comes next will.
+pub fn release_memory() {
+    regard_kernels::memory::release_freed();
+}
+
 /// Takes memory for tensors on the CPU in large pages: what runs for long becomes faster, up to a tenth.
 ///
 /// For programs to call after [`keep_memory`], before they start threads.

@@ -1,143 +1,218 @@
 use super::*;
+use rayon::ThreadPoolBuilder;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// What a watcher saw.
+/// A function of a batch of numbers as a model.
+struct Function<F>(F);
+
+impl<F: Fn(&[u32], &Batch<'_>) -> Vec<u32> + Send + Sync + 'static> Served for Function<F> {
+    type Request = u32;
+    type Response = u32;
+
+    fn answer(&self, requests: &[u32], batch: &Batch<'_>) -> Vec<u32> {
+        (self.0)(requests, batch)
+    }
+}
+
+/// A lane with its model.
+struct Fixture<F: Fn(&[u32], &Batch<'_>) -> Vec<u32> + Send + Sync + 'static> {
+    lane: Lane<Function<F>>,
+    model: Arc<Function<F>>,
+    seen: Seen,
+}
+
+impl<F: Fn(&[u32], &Batch<'_>) -> Vec<u32> + Send + Sync + 'static> Fixture<F> {
+    fn new(name: &str, config: LaneConfig, function: F) -> Self {
+        let seen = Seen::default();
+        let pool = Arc::new(ThreadPoolBuilder::new().num_threads(1).build().unwrap());
+        let lane = Lane::new(name, config, pool, seen.clone()).unwrap();
+        Self { lane, model: Arc::new(Function(function)), seen }
+    }
+
+    async fn submit(&self, permit: Permit, request: u32) -> Result<u32, ApiError> {
+        self.lane.submit(permit, Arc::clone(&self.model), request).await
+    }
+}
+
+/// What an observer saw.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Sight>>);
+struct Seen(Arc<Mutex<Observed>>);
 
 #[derive(Default)]
-struct Sight {
+struct Observed {
     batches: Vec<usize>,
-    given_up: usize,
+    abandoned: usize,
     panics: Vec<String>,
 }
 
-impl Watch for Seen {
-    fn batch(&self, size: usize) {
+impl LaneObserver for Seen {
+    fn on_batch(&self, size: usize) {
         self.0.lock().unwrap().batches.push(size);
     }
 
-    fn given_up(&self) {
-        self.0.lock().unwrap().given_up += 1;
+    fn on_abandoned(&self) {
+        self.0.lock().unwrap().abandoned += 1;
     }
 
-    fn panicked(&self, message: String) {
+    fn on_panic(&self, message: String) {
         self.0.lock().unwrap().panics.push(message);
     }
 }
 
-const RULES: Rules = Rules { batch: 4, wait: Duration::from_millis(50), queue: 8 };
+const CONFIG: LaneConfig = LaneConfig { max_batch: 4, max_delay: Duration::from_millis(50), capacity: 8 };
 
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-#[test]
-fn those_who_have_a_place_are_answered_together_and_in_their_own_words() {
-    let seen = Seen::default();
-    let lane = Lane::new("double", RULES, seen.clone(), |inputs: &[u32]| inputs.iter().map(|x| 2 * x).collect());
-    let lane = lane.unwrap();
-    let answers = block_on(async {
-        let places: Vec<Place> = (0..4).map(|_| lane.reserve(1).unwrap()).collect();
-        let asked = places.into_iter().zip(1..).map(|(place, input)| lane.ask(place, input));
-        futures_util::future::join_all(asked).await
-    });
-    assert_eq!(answers, [Ok(2), Ok(4), Ok(6), Ok(8)]);
-    assert_eq!(seen.0.lock().unwrap().batches, [4]);
+fn echo(requests: &[u32], _: &Batch<'_>) -> Vec<u32> {
+    requests.to_vec()
 }
 
 #[test]
-fn whoever_comes_alone_does_not_wait() {
-    let rules = Rules { wait: Duration::from_mins(1), ..RULES };
-    let lane = Lane::new("alone", rules, Seen::default(), |inputs: &[u32]| inputs.to_vec()).unwrap();
+fn requests_that_hold_a_permit_are_answered_together_and_each_gets_its_own_response() {
+    let fixture = Fixture::new("double", CONFIG, |requests, _| requests.iter().map(|x| 2 * x).collect());
+    let responses = block_on(async {
+        let permits: Vec<Permit> = (0..4).map(|_| fixture.lane.reserve(1).unwrap()).collect();
+        let submitted = permits.into_iter().zip(1..).map(|(permit, request)| fixture.submit(permit, request));
+        futures_util::future::join_all(submitted).await
+    });
+    assert_eq!(responses, [Ok(2), Ok(4), Ok(6), Ok(8)]);
+    assert_eq!(fixture.seen.0.lock().unwrap().batches, [4]);
+}
+
+#[test]
+fn a_request_keeps_the_model_that_it_was_made_for() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let times = move |factor: u32| {
+        let counted = Arc::clone(&counted);
+        move |requests: &[u32], _: &Batch<'_>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            requests.iter().map(|x| factor * x).collect()
+        }
+    };
+    let fixture = Fixture::new("swapped", CONFIG, times(2));
+    let newer = Arc::new(Function(times(3)));
+    let responses = block_on(async {
+        let permits: Vec<Permit> = (0..4).map(|_| fixture.lane.reserve(1).unwrap()).collect();
+        let submitted = permits.into_iter().zip(1..).map(|(permit, request)| {
+            let model = if request % 2 == 0 { &newer } else { &fixture.model };
+            fixture.lane.submit(permit, Arc::clone(model), request)
+        });
+        futures_util::future::join_all(submitted).await
+    });
+    assert_eq!(responses, [Ok(2), Ok(6), Ok(6), Ok(12)]);
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "one batch for each model");
+}
+
+#[test]
+fn a_request_that_comes_alone_does_not_wait() {
+    let config = LaneConfig { max_delay: Duration::from_mins(1), ..CONFIG };
+    let fixture = Fixture::new("alone", config, echo);
     let begin = Instant::now();
-    assert_eq!(block_on(lane.ask(lane.reserve(1).unwrap(), 7)), Ok(7));
+    assert_eq!(block_on(fixture.submit(fixture.lane.reserve(1).unwrap(), 7)), Ok(7));
     assert!(begin.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
-fn nobody_waits_longer_than_the_budget_for_one_who_never_comes() {
-    let lane = Lane::new("patient", RULES, Seen::default(), |inputs: &[u32]| inputs.to_vec()).unwrap();
-    let _never = lane.reserve(1).unwrap();
-    assert_eq!(block_on(lane.ask(lane.reserve(1).unwrap(), 7)), Ok(7));
+fn a_batch_waits_no_longer_than_its_delay_for_a_request_that_never_comes() {
+    let fixture = Fixture::new("patient", CONFIG, echo);
+    let _never = fixture.lane.reserve(1).unwrap();
+    assert_eq!(block_on(fixture.submit(fixture.lane.reserve(1).unwrap(), 7)), Ok(7));
 }
 
 #[test]
-fn a_full_queue_refuses_and_has_room_again_after_an_answer() {
+fn a_full_queue_refuses_and_has_room_again_after_a_response() {
     let (go, wait) = sync_channel::<()>(0);
     let wait = Mutex::new(wait);
-    let lane = Lane::new("small", RULES, Seen::default(), move |inputs: &[u32]| {
+    let fixture = Fixture::new("small", CONFIG, move |requests, _| {
         wait.lock().unwrap().recv().unwrap();
-        inputs.to_vec()
+        requests.to_vec()
     });
-    let lane = Arc::new(lane.unwrap());
-    let place = lane.reserve(8).unwrap();
-    assert_eq!(lane.reserve(1).unwrap_err(), Refusal::Full("small".into()));
-    assert!(matches!(lane.reserve(9).unwrap_err(), Refusal::Unfit(reason) if reason.contains("the most is 8")));
-    let answered = thread::spawn({
-        let lane = Arc::clone(&lane);
-        move || block_on(lane.ask(place, 1))
+    let permit = fixture.lane.reserve(8).unwrap();
+    assert_eq!(fixture.lane.reserve(1).unwrap_err(), ApiError::QueueFull("small".into()));
+    let too_many = fixture.lane.reserve(9).unwrap_err();
+    assert!(matches!(too_many, ApiError::Unprocessable(reason) if reason.contains("the most is 8")));
+    thread::scope(|scope| {
+        let response = scope.spawn(|| block_on(fixture.submit(permit, 1)));
+        go.send(()).unwrap();
+        assert_eq!(response.join().unwrap(), Ok(1));
     });
-    go.send(()).unwrap();
-    assert_eq!(answered.join().unwrap(), Ok(1));
-    assert_eq!(lane.taken(), 0);
-    assert!(lane.reserve(8).is_ok());
+    assert_eq!(fixture.lane.in_use(), 0);
+    assert!(fixture.lane.reserve(8).is_ok());
 }
 
 #[test]
-fn a_panic_is_the_answer_to_its_question_alone() {
-    let seen = Seen::default();
-    let lane = Lane::new("thirteen", RULES, seen.clone(), |inputs: &[u32]| {
-        assert!(!inputs.contains(&13), "thirteen came");
-        inputs.to_vec()
+fn a_panic_is_the_response_to_its_request_alone() {
+    let fixture = Fixture::new("thirteen", CONFIG, |requests, _| {
+        assert!(!requests.contains(&13), "thirteen came");
+        requests.to_vec()
     });
-    let lane = lane.unwrap();
-    let answers = block_on(async {
-        let places: Vec<Place> = (0..3).map(|_| lane.reserve(1).unwrap()).collect();
-        let asked = places.into_iter().zip([12, 13, 14]).map(|(place, input)| lane.ask(place, input));
-        futures_util::future::join_all(asked).await
+    let responses = block_on(async {
+        let permits: Vec<Permit> = (0..3).map(|_| fixture.lane.reserve(1).unwrap()).collect();
+        let submitted = permits.into_iter().zip([12, 13, 14]).map(|(permit, x)| fixture.submit(permit, x));
+        futures_util::future::join_all(submitted).await
     });
-    assert_eq!(answers, [Ok(12), Err(Refusal::Panicked), Ok(14)]);
-    assert!(seen.0.lock().unwrap().panics.iter().all(|message| message.contains("thirteen came")));
-    assert_eq!(block_on(lane.ask(lane.reserve(1).unwrap(), 1)), Ok(1), "the lane goes on");
+    assert_eq!(responses, [Ok(12), Err(ApiError::Internal), Ok(14)]);
+    assert!(fixture.seen.0.lock().unwrap().panics.iter().all(|message| message.contains("thirteen came")));
+    assert_eq!(block_on(fixture.submit(fixture.lane.reserve(1).unwrap(), 1)), Ok(1), "the lane goes on");
 }
 
 #[test]
-fn what_is_given_up_before_its_turn_is_never_computed() {
+fn a_request_abandoned_before_its_turn_is_never_computed() {
     let (go, wait) = sync_channel::<()>(0);
     let (wait, done) = (Mutex::new(wait), Arc::new(Mutex::new(Vec::new())));
-    let (seen, computed) = (Seen::default(), Arc::clone(&done));
-    let lane = Lane::new("busy", RULES, seen.clone(), move |inputs: &[u32]| {
+    let computed = Arc::clone(&done);
+    let fixture = Arc::new(Fixture::new("busy", CONFIG, move |requests, _| {
         wait.lock().unwrap().recv().unwrap();
-        computed.lock().unwrap().extend_from_slice(inputs);
-        inputs.to_vec()
-    });
-    let lane = Arc::new(lane.unwrap());
+        computed.lock().unwrap().extend_from_slice(requests);
+        requests.to_vec()
+    }));
     block_on(async {
-        let (first, second) = (lane.reserve(4).unwrap(), lane.reserve(1).unwrap());
-        let busy = tokio::spawn({
-            let lane = Arc::clone(&lane);
-            async move { lane.ask(first, 1).await }
-        });
-        let given_up = tokio::spawn({
-            let lane = Arc::clone(&lane);
-            async move { lane.ask(second, 2).await }
-        });
+        let submit = |permit: Permit, request: u32| {
+            let fixture = Arc::clone(&fixture);
+            tokio::spawn(async move { fixture.submit(permit, request).await })
+        };
+        let (first, second) = (fixture.lane.reserve(4).unwrap(), fixture.lane.reserve(1).unwrap());
+        let (busy, abandoned) = (submit(first, 1), submit(second, 2));
         // both are in the queue before one of them leaves
         tokio::time::sleep(Duration::from_millis(20)).await;
-        given_up.abort();
-        assert!(given_up.await.unwrap_err().is_cancelled());
+        abandoned.abort();
+        assert!(abandoned.await.unwrap_err().is_cancelled());
         go.send(()).unwrap();
         assert_eq!(busy.await.unwrap(), Ok(1));
-        let last = tokio::spawn({
-            let lane = Arc::clone(&lane);
-            async move { lane.ask(lane.reserve(1).unwrap(), 3).await }
-        });
+        let last = submit(fixture.lane.reserve(1).unwrap(), 3);
         tokio::task::yield_now().await;
         go.send(()).unwrap();
         assert_eq!(last.await.unwrap(), Ok(3));
     });
     assert_eq!(*done.lock().unwrap(), [1, 3]);
-    assert_eq!(seen.0.lock().unwrap().given_up, 1);
+    assert_eq!(fixture.seen.0.lock().unwrap().abandoned, 1);
+}
+
+#[test]
+fn work_of_many_steps_ends_when_its_client_leaves() {
+    let (started, start) = sync_channel::<()>(1);
+    let (ended, end) = sync_channel::<()>(1);
+    let fixture = Arc::new(Fixture::new("steps", CONFIG, move |requests, batch| {
+        started.send(()).unwrap();
+        while batch.is_wanted() {
+            thread::yield_now();
+        }
+        ended.send(()).unwrap();
+        requests.to_vec()
+    }));
+    block_on(async {
+        let own = Arc::clone(&fixture);
+        let permit = fixture.lane.reserve(1).unwrap();
+        let submitted = tokio::spawn(async move { own.submit(permit, 1).await });
+        tokio::task::yield_now().await;
+        start.recv().unwrap();
+        submitted.abort();
+        assert!(submitted.await.unwrap_err().is_cancelled());
+    });
+    end.recv_timeout(Duration::from_secs(30)).expect("the work ended");
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::json_response;
 use crate::app::App;
-use crate::meters::CONTENT_TYPE;
+use crate::metrics::CONTENT_TYPE;
 
 /// What this is.
 pub async fn server() -> Response {
@@ -29,6 +29,6 @@ pub async fn ready() -> Response {
 }
 
 pub async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let queues = app.slots().map(|slot| (slot.name.as_str(), slot.kind.taken()));
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], app.meters.text(queues))
+    let in_use = app.models().map(|model| (model.name.as_str(), model.slot.in_use()));
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], app.metrics.text(in_use))
 }

@@ -7,32 +7,34 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::json_response;
-use crate::app::{App, Slot};
-use crate::refusal::Refusal;
-use crate::service::{Kind, Passage, Pictures, Sentences};
-use crate::tensors::{HEADER, Inference, Output, Reply, Sent};
+use crate::app::App;
+use crate::classifier::Classifier;
+use crate::error::ApiError;
+use crate::slot::{AnySlot, ModelSlot};
+use crate::tensors::{EncodedResponse, HEADER, InferRequest, Output, OutputData};
+use crate::translator::{TranslateRequest, Translator};
 
-/// Names and shapes of what a model takes and gives; -1 is as many as one likes.
-pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, Refusal> {
-    let slot = app.slot(&name)?;
+/// Names and shapes of what a model takes and gives; -1 is any size.
+pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    let model = app.model(&name)?;
     let tensor =
         |name: &str, datatype: &str, shape: Value| json!({ "name": name, "datatype": datatype, "shape": shape });
-    let (inputs, outputs) = match &slot.kind {
-        Kind::Pictures(held) => {
-            let model = held.current();
-            let [channels, rows, columns] = model.shape();
-            let classes = json!([-1, model.labels().len()]);
+    let (inputs, outputs) = match &model.slot {
+        AnySlot::Classifier(slot) => {
+            let classifier = slot.current();
+            let [channels, rows, columns] = classifier.shape();
+            let classes = json!([-1, classifier.labels().len()]);
             (
                 vec![tensor("input", "FP32", json!([-1, channels, rows, columns]))],
                 vec![tensor("logits", "FP32", classes.clone()), tensor("probabilities", "FP32", classes)],
             )
         }
-        Kind::Sentences(_) => {
+        AnySlot::Translator(_) => {
             (vec![tensor("text", "BYTES", json!([-1]))], vec![tensor("translation", "BYTES", json!([-1]))])
         }
     };
     Ok(json_response(&json!({
-        "name": slot.name,
+        "name": model.name,
         "versions": ["1"],
         "platform": "regard",
         "inputs": inputs,
@@ -41,33 +43,38 @@ pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> 
 }
 
 /// A model that has a name was loaded.
-pub async fn ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, Refusal> {
-    let slot = app.slot(&name)?;
-    Ok(json_response(&json!({ "name": slot.name, "ready": true })))
+pub async fn ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    let model = app.model(&name)?;
+    Ok(json_response(&json!({ "name": model.name, "ready": true })))
 }
 
 pub async fn infer(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
-    let slot = Arc::clone(app.slot(&name)?);
+) -> Result<Response, ApiError> {
+    let model = Arc::clone(app.model(&name)?);
     let json = match request.headers().get(HEADER) {
         None => None,
         Some(length) => {
             let length = length.to_str().ok().and_then(|length| length.parse().ok());
-            Some(length.ok_or_else(|| Refusal::Input(format!("`{HEADER}` is no number")))?)
+            Some(length.ok_or_else(|| ApiError::BadRequest(format!("`{HEADER}` is no number")))?)
         }
     };
     let body = app.read(request).await?;
-    let Reply { body, json } = app
+    let EncodedResponse { body, json } = app
         .in_time(async {
-            let inference = app.compute(move || Inference::read(&body, json).map_err(Refusal::Input)).await?;
-            let outputs = match &slot.kind {
-                Kind::Pictures(held) => classify(held, &inference).await?,
-                Kind::Sentences(held) => translate(held, &inference).await?,
+            let read = move || {
+                let request = InferRequest::read(&body, json).map_err(ApiError::BadRequest)?;
+                // the tensors take as much memory as the bytes did
+                Ok((request, body.into_charge()))
             };
-            reply(&slot, &inference, &outputs)
+            let (mut request, _charge) = app.compute(read).await?;
+            let outputs = match &model.slot {
+                AnySlot::Classifier(slot) => classify(slot, &mut request).await?,
+                AnySlot::Translator(slot) => translate(&app, slot, &mut request).await?,
+            };
+            app.compute(move || request.encode(&name, &outputs).map_err(ApiError::BadRequest)).await
         })
         .await?;
     let mut response = body.into_response();
@@ -79,50 +86,53 @@ pub async fn infer(
     Ok(response)
 }
 
-fn reply(slot: &Slot, inference: &Inference, outputs: &[Output]) -> Result<Reply, Refusal> {
-    inference.reply(&slot.name, outputs).map_err(Refusal::Input)
-}
-
-async fn classify(held: &Pictures, inference: &Inference) -> Result<Vec<Output>, Refusal> {
-    let model = held.current();
-    let input = inference.only("input", "FP32").map_err(Refusal::Input)?;
+async fn classify(slot: &ModelSlot<Classifier>, request: &mut InferRequest) -> Result<Vec<Output>, ApiError> {
+    let model = slot.current();
+    request.check_outputs(&["logits", "probabilities"]).map_err(ApiError::BadRequest)?;
+    let input = request.only("input", "FP32").map_err(ApiError::BadRequest)?;
     let shape = model.shape().map(|side| side as u64);
     let count = match input.shape.as_slice() {
         [count, rest @ ..] if rest == shape && *count > 0 => *count,
         other => {
             let [channels, rows, columns] = shape;
-            return Err(Refusal::Input(format!(
+            return Err(ApiError::BadRequest(format!(
                 "`input` of shape {other:?}, the model takes [-1, {channels}, {rows}, {columns}]"
             )));
         }
     };
-    // a place first: it bounds the count
-    let place = held.lane().reserve(usize::try_from(count).unwrap_or(usize::MAX))?;
-    let numbers = &input.data.numbers;
+    // a permit first: it bounds the count
+    let permit = slot.lane().reserve(usize::try_from(count).unwrap_or(usize::MAX))?;
+    let numbers = std::mem::take(&mut input.data.numbers);
     let expected = count * shape.iter().product::<u64>();
     if numbers.len() as u64 != expected {
-        return Err(Refusal::Input(format!("`input` has {} numbers, its shape {expected}", numbers.len())));
+        return Err(ApiError::BadRequest(format!("`input` has {} numbers, its shape {expected}", numbers.len())));
     }
-    let logits = held.classify(place, Arc::clone(&model), numbers.clone()).await?;
+    let [logits, probabilities] = slot.infer(permit, Arc::clone(&model), numbers).await?;
     let shape = vec![count as usize, model.labels().len()];
-    let probabilities = model.probabilities(logits.clone());
     Ok(vec![
-        Output { name: "logits", shape: shape.clone(), data: Sent::Numbers(logits) },
-        Output { name: "probabilities", shape, data: Sent::Numbers(probabilities) },
+        Output { name: "logits", shape: shape.clone(), data: OutputData::Numbers(logits) },
+        Output { name: "probabilities", shape, data: OutputData::Numbers(probabilities) },
     ])
 }
 
-async fn translate(held: &Sentences, inference: &Inference) -> Result<Vec<Output>, Refusal> {
-    let input = inference.only("text", "BYTES").map_err(Refusal::Input)?;
-    let texts = input.data.texts.clone();
+async fn translate(
+    app: &App,
+    slot: &ModelSlot<Translator>,
+    request: &mut InferRequest,
+) -> Result<Vec<Output>, ApiError> {
+    request.check_outputs(&["translation"]).map_err(ApiError::BadRequest)?;
+    let input = request.only("text", "BYTES").map_err(ApiError::BadRequest)?;
+    let texts = std::mem::take(&mut input.data.texts);
     let count = input.shape.iter().try_fold(1u64, |all, side| all.checked_mul(*side));
     if texts.is_empty() || count != Some(texts.len() as u64) {
-        return Err(Refusal::Input(format!("`text` of shape {:?} has {} texts", input.shape, texts.len())));
+        return Err(ApiError::BadRequest(format!("`text` of shape {:?} has {} texts", input.shape, texts.len())));
     }
-    let place = held.lane().reserve(texts.len())?;
-    let model = held.current();
+    let permit = slot.lane().reserve(texts.len())?;
+    let model = slot.current();
     let beam = model.bundle.search().beam;
-    let found = held.lane().ask(place, Passage { model, texts, beam }).await??;
+    let own = Arc::clone(&model);
+    let texts = app.compute(move || own.check_length(&texts, beam).map(|()| texts)).await?;
+    let found = slot.translate(permit, model, TranslateRequest { texts, beam }).await?;
     let best: Vec<String> = found.into_iter().filter_map(|all| Some(all.into_iter().next()?.text)).collect();
-    Ok(vec![Output { name: "translation", shape: vec![best.len()], data: Sent::Texts(best) }])
+    Ok(vec![Output { name: "translation", shape: vec![best.len()], data: OutputData::Texts(best) }])
 }

@@ -16,7 +16,7 @@ pub fn built() -> Value {
             "title": "regard",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Attention models over HTTP. `/v2` is the Open Inference Protocol; `/v1` takes pictures and \
-                sentences as they are. Every refusal is `{\"error\": \"..\"}`.",
+                sentences as they are. Every error is `{\"error\": \"..\"}`.",
         },
         "paths": {
             "/": { "get": file("The page") },
@@ -34,7 +34,7 @@ pub fn built() -> Value {
                 "post": with(picture("Where a model looks on a picture", "Explained"), &[
                     option("model", "string", "a classifier; the first without"),
                     option("top", "integer", "how many answers, 5 without"),
-                    option("x", "number", "the place that looks, from 0 at the left to 1; needs `y`"),
+                    option("x", "number", "the patch whose attention is shown, from 0 at the left to 1; needs `y`"),
                     option("y", "number", "from 0 at the top to 1; the class token, or the middle, without"),
                     option("layer", "string", "the path of one layer, such as `blocks.3.attn`; all without"),
                 ]),
@@ -58,9 +58,10 @@ pub fn built() -> Value {
                 "post": with(plain("Loads a model again from its files, where the server allows it"), &[path("name")]),
             },
         },
-        "components": { "schemas": schemas(), "responses": { "Refusal": {
-            "description": "400 malformed, 401 no token, 404 no such model, 408 too slow, 413 too large, 422 nothing can be \
-                done with it, 429 busy (see `Retry-After`), 500 a bug, 504 no answer in time",
+        "components": { "schemas": schemas(), "responses": { "Error": {
+            "description": "400 malformed, 401 no token, 404 no such model, 408 too slow, 413 too large, 421 another \
+                host, 422 the model cannot work with it, 429 busy (see `Retry-After`), 500 a bug or a damaged model, 504 no \
+                answer in time",
             "content": { "application/json": { "schema": {
                 "type": "object", "properties": { "error": { "type": "string" } }, "required": ["error"],
             } } },
@@ -74,7 +75,7 @@ fn operation(summary: &str, content: Value) -> Value {
         "summary": summary,
         "responses": {
             "200": { "description": "the answer", "content": content },
-            "default": { "$ref": "#/components/responses/Refusal" },
+            "default": { "$ref": "#/components/responses/Error" },
         },
     })
 }

@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 
 // `FILES: &[(&str, &[u8])]`, written by build.rs
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
@@ -12,18 +12,18 @@ include!(concat!(env!("OUT_DIR"), "/page.rs"));
 /// Nothing from elsewhere: the page works offline and runs no script but its own.
 const POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'";
 
-pub async fn index() -> Result<Response, Refusal> {
+pub async fn index() -> Result<Response, ApiError> {
     file("index.html", "/")
 }
 
-pub async fn asset(Path(path): Path<String>) -> Result<Response, Refusal> {
+pub async fn asset(Path(path): Path<String>) -> Result<Response, ApiError> {
     file(&format!("assets/{path}"), &format!("/assets/{path}"))
 }
 
 /// A file by its name in the table; no path of a request reaches the file system.
-fn file(name: &str, path: &str) -> Result<Response, Refusal> {
+fn file(name: &str, path: &str) -> Result<Response, ApiError> {
     let found = FILES.iter().find(|(known, _)| *known == name);
-    let (_, bytes) = found.ok_or_else(|| Refusal::Path(path.to_string()))?;
+    let (_, bytes) = found.ok_or_else(|| ApiError::NotFound(path.to_string()))?;
     let headers: [(HeaderName, &str); 4] = [
         (header::CONTENT_TYPE, content_type(name)),
         (header::CONTENT_SECURITY_POLICY, POLICY),

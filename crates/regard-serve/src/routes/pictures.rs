@@ -1,4 +1,4 @@
-//! Pictures as they are: the bytes of a file in, names of classes or attention out.
+//! Pictures: the bytes of a file in, names of classes or attention out.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use super::{json_response, query};
 use crate::app::App;
-use crate::look::{Layer, Looked, Map, Place, View};
-use crate::refusal::Refusal;
-use crate::service::{Classifier, Kind, Pictures};
+use crate::body::RequestBody;
+use crate::classifier::Classifier;
+use crate::error::ApiError;
+use crate::explain::{ExplainOptions, Explanation, Heatmap, LayerAttention, Point};
+use crate::slot::{AnySlot, ModelSlot};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClassifyOptions {
+struct ClassifyQuery {
     model: Option<String>,
     #[serde(default = "five")]
     top: usize,
@@ -24,14 +26,14 @@ struct ClassifyOptions {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ExplainOptions {
+struct ExplainQuery {
     model: Option<String>,
     #[serde(default = "five")]
     top: usize,
-    /// The place that looks, from 0 to 1; the class token, or the middle, without.
+    /// The patch whose attention is shown, from 0 to 1; none is the class token, or the middle.
     x: Option<f64>,
     y: Option<f64>,
-    /// The path of one layer; all without.
+    /// The path of one layer; none is all of them.
     layer: Option<String>,
 }
 
@@ -40,121 +42,128 @@ const fn five() -> usize {
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct Prediction<'a> {
     class: usize,
     label: &'a str,
     probability: f32,
 }
 
 #[derive(Serialize)]
-struct Classified<'a> {
+struct ClassifyResponse<'a> {
     model: &'a str,
-    answers: Vec<Named<'a>>,
+    answers: Vec<Prediction<'a>>,
 }
 
 #[derive(Serialize)]
-struct Explained<'a> {
+struct ExplainResponse<'a> {
     model: &'a str,
-    answers: Vec<Named<'a>>,
+    answers: Vec<Prediction<'a>>,
     /// Rows and columns of the picture as the model sees it.
     size: [usize; 2],
-    /// That picture, as a `data:` address.
+    /// That picture, as a `data:` URL.
     picture: String,
-    layers: Vec<Layer>,
-    rollout: Option<Map>,
-    cam: Option<Map>,
-    lens: Vec<Opinion<'a>>,
+    layers: Vec<LayerAttention>,
+    rollout: Option<Heatmap>,
+    cam: Option<Heatmap>,
+    lens: Vec<LensResponse<'a>>,
 }
 
 /// What one layer would answer.
 #[derive(Serialize)]
-struct Opinion<'a> {
+struct LensResponse<'a> {
     layer: String,
-    answers: Vec<Named<'a>>,
+    answers: Vec<Prediction<'a>>,
 }
 
-/// What is served, and what it takes.
+/// The models, and what they take.
 pub async fn models(State(app): State<Arc<App>>) -> Response {
     let models: Vec<_> = app
-        .slots()
-        .map(|slot| match &slot.kind {
-            Kind::Pictures(held) => {
-                let model = held.current();
+        .models()
+        .map(|model| match &model.slot {
+            AnySlot::Classifier(slot) => {
+                let classifier = slot.current();
                 json!({
-                    "name": slot.name,
+                    "name": model.name,
                     "task": "classify",
-                    "family": model.config().family(),
-                    "image": model.config().image(),
-                    "classes": model.config().classes(),
-                    "parameters": model.parameters(),
-                    "multiply_adds": model.multiply_adds(),
+                    "family": classifier.config().family(),
+                    "image": classifier.config().image(),
+                    "classes": classifier.config().classes(),
+                    "parameters": classifier.parameters(),
+                    "multiply_adds": classifier.multiply_adds(),
                 })
             }
-            Kind::Sentences(held) => {
-                json!({ "name": slot.name, "task": "translate", "parameters": held.current().parameters() })
+            AnySlot::Translator(slot) => {
+                json!({ "name": model.name, "task": "translate", "parameters": slot.current().parameters() })
             }
         })
         .collect();
     json_response(&json!({ "models": models }))
 }
 
-pub async fn classify(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
-    let ClassifyOptions { model, top } = query(&request)?;
-    let (name, held) = app.pictures(model.as_deref())?;
+pub async fn classify(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let ClassifyQuery { model, top } = query(&request)?;
+    let slot = app.classifier(model.as_deref())?;
     let body = app.read(request).await?;
     app.in_time(async {
-        let place = held.lane().reserve(1)?;
-        let (model, pixels) = decoded(&app, held, body).await?;
-        let logits = held.classify(place, Arc::clone(&model), pixels).await?;
-        Ok(json_response(&Classified { model: name, answers: answers(&model, logits, top) }))
+        let permit = slot.lane().reserve(1)?;
+        let (model, pixels) = preprocessed(&app, slot, body).await?;
+        let answers = slot.classify(permit, Arc::clone(&model), pixels, top).await?;
+        Ok(json_response(&ClassifyResponse { model: slot.name(), answers: predictions(&model, answers) }))
     })
     .await
 }
 
-pub async fn explain(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
-    let ExplainOptions { model, top, x, y, layer } = query(&request)?;
+pub async fn explain(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let ExplainQuery { model, top, x, y, layer } = query(&request)?;
     let inside = |share: f64| (0.0..=1.0).contains(&share);
-    let from = match (x, y) {
+    let point = match (x, y) {
         (None, None) => None,
-        (Some(x), Some(y)) if inside(x) && inside(y) => Some(Place { x, y }),
-        _ => return Err(Refusal::Input("`x` and `y` are both from 0 to 1, or neither is given".into())),
+        (Some(x), Some(y)) if inside(x) && inside(y) => Some(Point { x, y }),
+        _ => return Err(ApiError::BadRequest("`x` and `y` are both from 0 to 1, or neither is given".into())),
     };
-    let (name, held) = app.pictures(model.as_deref())?;
+    let slot = app.classifier(model.as_deref())?;
     let body = app.read(request).await?;
     app.in_time(async {
-        let place = held.lane().reserve(1)?;
-        let (model, pixels) = decoded(&app, held, body).await?;
-        let picture = model.shown(&pixels);
-        let view = View { from, layer, top };
-        let Looked { answers, layers, rollout, cam, lens } = held.look(place, Arc::clone(&model), pixels, view).await?;
-        let opinion = |LensLayer { layer, answers, .. }| Opinion { layer, answers: named(&model, answers) };
-        Ok(json_response(&Explained {
-            model: name,
-            answers: named(&model, answers),
-            size: model.config().image(),
-            picture,
-            layers,
-            rollout,
-            cam,
-            lens: lens.into_iter().map(opinion).collect(),
-        }))
+        let permit = slot.lane().reserve(1)?;
+        let (model, pixels) = preprocessed(&app, slot, body).await?;
+        let picture = model.data_url(&pixels);
+        let options = ExplainOptions { query: point, layer, top };
+        let Explanation { answers, layers, rollout, cam, lens } =
+            slot.explain(permit, Arc::clone(&model), pixels, options).await?;
+        let name = slot.name().to_string();
+        // megabytes of numbers become text: not on a thread that serves connections
+        app.compute(move || {
+            let lens_response =
+                |LensLayer { layer, answers, .. }| LensResponse { layer, answers: predictions(&model, answers) };
+            Ok(json_response(&ExplainResponse {
+                model: &name,
+                answers: predictions(&model, answers),
+                size: model.config().image(),
+                picture,
+                layers,
+                rollout,
+                cam,
+                lens: lens.into_iter().map(lens_response).collect(),
+            }))
+        })
+        .await
     })
     .await
 }
 
-/// The model of now and the picture as it wants it.
-async fn decoded(app: &App, held: &Pictures, body: crate::body::Bytes) -> Result<(Arc<Classifier>, Vec<f32>), Refusal> {
-    let (model, most) = (held.current(), app.settings.pixels);
+/// The current model and the picture as it wants it.
+async fn preprocessed(
+    app: &App,
+    slot: &ModelSlot<Classifier>,
+    body: RequestBody,
+) -> Result<(Arc<Classifier>, Vec<f32>), ApiError> {
+    let model = slot.current();
     let own = Arc::clone(&model);
-    let pixels = app.compute(move || own.prepare(&body, most)).await?;
+    let pixels = app.decode(body, move |picture| own.preprocess(picture)).await?;
     Ok((model, pixels))
 }
 
-fn answers(model: &Classifier, logits: Vec<f32>, top: usize) -> Vec<Named<'_>> {
-    named(model, model.answers(logits, top))
-}
-
-fn named(model: &Classifier, answers: Vec<Answer>) -> Vec<Named<'_>> {
-    let named = |Answer { class, probability }| Named { class, label: &model.labels()[class], probability };
-    answers.into_iter().map(named).collect()
+fn predictions(model: &Classifier, answers: Vec<Answer>) -> Vec<Prediction<'_>> {
+    let prediction = |Answer { class, probability }| Prediction { class, label: &model.labels()[class], probability };
+    answers.into_iter().map(prediction).collect()
 }

@@ -2,8 +2,8 @@
 
 use axum::extract::{Path as Named, State};
 use axum::response::Response;
-use regard::evaluate::{EpochRecord, History, StepRecord};
-use regard::train::read_history;
+use regard::evaluate::{EpochRecord, History, StepRecord, TaskInfo, TestRecord, Values};
+use regard::train::{read_history, read_task};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use super::json_response;
 use crate::app::App;
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 
 /// What a run writes as it goes.
 const METRICS: &str = "metrics.jsonl";
@@ -41,8 +41,14 @@ struct Curves {
     age: u64,
     /// The text of its recipe.
     recipe: String,
+    /// What its task reports; runs of older versions do not say.
+    task: Option<TaskInfo>,
+    /// The epoch that is the best by the metric that decides.
+    best: Option<usize>,
     steps: Vec<Point>,
     epochs: Vec<serde_json::Value>,
+    /// The best weights, measured on the test part when the run is over.
+    test: Option<TestRecord>,
 }
 
 /// Some steps together.
@@ -51,6 +57,9 @@ struct Point {
     step: usize,
     /// Their mean.
     loss: f64,
+    /// Means of the parts of the loss, when it has several.
+    #[serde(skip_serializing_if = "Values::is_empty")]
+    parts: Values,
     rate: f64,
 }
 
@@ -59,37 +68,41 @@ struct Found {
     folder: PathBuf,
 }
 
-pub async fn list(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+pub async fn list(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let runs: Vec<Run> = found(&app).await?.into_iter().map(|found| found.run).collect();
     Ok(json_response(&serde_json::json!({ "runs": runs })))
 }
 
 /// A name is one of the list: nothing else of a request reaches the file system.
-pub async fn curves(State(app): State<Arc<App>>, Named(name): Named<String>) -> Result<Response, Refusal> {
+pub async fn curves(State(app): State<Arc<App>>, Named(name): Named<String>) -> Result<Response, ApiError> {
     let run = found(&app).await?.into_iter().find(|found| found.run.name == name);
-    let Found { run: Run { name, age }, folder } = run.ok_or_else(|| Refusal::Path(format!("/v1/runs/{name}")))?;
+    let Found { run: Run { name, age }, folder } = run.ok_or_else(|| ApiError::NotFound(format!("/v1/runs/{name}")))?;
     let read = move || {
         let size = folder.join(METRICS).metadata().map_or(0, |file| file.len());
         if size > LONGEST {
-            return Err(Refusal::Unfit(format!("the records of `{name}` are larger than {LONGEST} bytes")));
+            return Err(ApiError::Unprocessable(format!("the records of `{name}` are larger than {LONGEST} bytes")));
         }
-        let unreadable = |_| Refusal::Unfit(format!("the records of `{name}` cannot be read"));
-        let History { steps, epochs, .. } = read_history(&folder).map_err(unreadable)?;
+        let unreadable = |_| ApiError::Unprocessable(format!("the records of `{name}` cannot be read"));
+        let history = read_history(&folder).map_err(unreadable)?;
+        let task = read_task(&folder).map_err(unreadable)?;
+        let best = task.as_ref().and_then(|task| history.best(task.primary())).map(|epoch| epoch.epoch);
         let recipe = std::fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
-        Ok(Curves { name, age, recipe, steps: thinned(&steps), epochs: epochs.iter().map(epoch_json).collect() })
+        let History { steps, epochs, test } = history;
+        let epochs = epochs.iter().map(epoch_json).collect();
+        Ok(Curves { name, age, recipe, task, best, steps: downsampled(&steps), epochs, test })
     };
-    let curves = tokio::task::spawn_blocking(read).await.map_err(|_| Refusal::Panicked)??;
+    let curves = tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::Internal)??;
     Ok(json_response(&curves))
 }
 
-/// An epoch with its metrics by name; `test_loss` is what clients know its loss by.
+/// An epoch with its metrics by name; older clients know the loss as `test_loss`.
 fn epoch_json(record: &EpochRecord) -> serde_json::Value {
     let mut json = serde_json::to_value(record).expect("plain data");
     json["test_loss"] = json["loss"].clone();
     json
 }
 
-async fn found(app: &App) -> Result<Vec<Found>, Refusal> {
+async fn found(app: &App) -> Result<Vec<Found>, ApiError> {
     let Some(root) = app.settings.runs.clone() else { return Ok(Vec::new()) };
     let look = move || {
         let mut all = Vec::new();
@@ -98,7 +111,7 @@ async fn found(app: &App) -> Result<Vec<Found>, Refusal> {
         all.truncate(MOST);
         all
     };
-    tokio::task::spawn_blocking(look).await.map_err(|_| Refusal::Panicked)
+    tokio::task::spawn_blocking(look).await.map_err(|_| ApiError::Internal)
 }
 
 /// The runs below a folder; what cannot be read is none.
@@ -125,12 +138,16 @@ fn collect(folder: &Path, name: &str, depth: usize, all: &mut Vec<Found>) {
 }
 
 /// Means of equally many steps each.
-fn thinned(steps: &[StepRecord]) -> Vec<Point> {
+fn downsampled(steps: &[StepRecord]) -> Vec<Point> {
     let together = steps.len().div_ceil(POINTS).max(1);
     let point = |steps: &[StepRecord]| {
         let last = &steps[steps.len() - 1];
         let loss = steps.iter().map(|step| step.loss).sum::<f64>() / steps.len() as f64;
-        Point { step: last.step, loss, rate: last.rate }
+        let mut parts = Values::new();
+        for (name, value) in steps.iter().flat_map(|step| &step.parts) {
+            *parts.entry(name.clone()).or_default() += value / steps.len() as f64;
+        }
+        Point { step: last.step, loss, parts, rate: last.rate }
     };
     steps.chunks(together).map(point).collect()
 }
@@ -144,7 +161,7 @@ mod tests {
             step,
             epoch: 1,
             loss,
-            parts: Default::default(),
+            parts: Values::from([("box".into(), loss / 2.0)]),
             rate: 0.5,
             gradient_norm: 1.0,
             items_per_second: 1.0,
@@ -154,11 +171,11 @@ mod tests {
     #[test]
     fn a_long_run_has_the_means_of_its_steps_and_a_short_one_every_step() {
         let steps: Vec<StepRecord> = (1..=2 * POINTS).map(|n| step(n, n as f64)).collect();
-        let points = thinned(&steps);
+        let points = downsampled(&steps);
         assert_eq!(points.len(), POINTS);
-        assert_eq!(points[1], Point { step: 4, loss: 3.5, rate: 0.5 });
-        assert_eq!(thinned(&steps[..7]).len(), 7);
-        assert!(thinned(&[]).is_empty());
+        assert_eq!(points[1], Point { step: 4, loss: 3.5, parts: Values::from([("box".into(), 1.75)]), rate: 0.5 });
+        assert_eq!(downsampled(&steps[..7]).len(), 7);
+        assert!(downsampled(&[]).is_empty());
     }
 
     #[cfg(unix)]

@@ -1,23 +1,26 @@
-//! Sentences as they are: text in, translations out.
+//! Sentences: text in, translations and attention out.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use regard::report::AttentionReport;
-use regard::translate::Translation;
+use regard::translate::{LONGEST_BYTES, Translation};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use super::json_response;
 use crate::app::App;
-use crate::refusal::Refusal;
-use crate::service::Passage;
+use crate::error::ApiError;
+use crate::translator;
 
 /// The widest beam that a client may ask for: work grows with it.
 const WIDEST: usize = 16;
 
+/// Bytes of a body beside its texts.
+const FIELDS: usize = 4 << 10;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct TranslateRequest {
     model: Option<String>,
     /// Sentences, each for itself.
     texts: Vec<String>,
@@ -37,18 +40,18 @@ const fn one() -> usize {
 }
 
 #[derive(Serialize)]
-struct Translated<'a> {
+struct TranslateResponse<'a> {
     model: &'a str,
     /// Of each sentence, the best first.
     translations: Vec<Vec<Translation>>,
 }
 
-/// The most tokens of a sentence, or of its translation, whose attention is told: an answer grows with their square.
-const SEEN: usize = 128;
+/// The most tokens of a sentence, or of its translation, whose attention is shown: a response grows with their square.
+const MOST_SHOWN: usize = 128;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Looking {
+struct AttendRequest {
     model: Option<String>,
     text: String,
     #[serde(default = "four")]
@@ -56,55 +59,76 @@ struct Looking {
 }
 
 /// The best translation of a sentence, and where each layer and head looked for it.
-pub async fn attend(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
-    let body = app.read(request).await?;
+pub async fn attend(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let body = app.read_at_most(request, longest_body(1)).await?;
     app.in_time(async {
-        let read = move || serde_json::from_slice(&body).map_err(|error| Refusal::Input(error.to_string()));
-        let Looking { model, text, beam }: Looking = app.compute(read).await?;
-        let (_, held) = app.sentences(model.as_deref())?;
+        let read = move || serde_json::from_slice(&body).map_err(|error| ApiError::BadRequest(error.to_string()));
+        let AttendRequest { model, text, beam }: AttendRequest = app.compute(read).await?;
+        let slot = app.translator(model.as_deref())?;
         check_beam(beam)?;
-        let place = held.lane().reserve(1)?;
-        let model = held.current();
-        let passage = Passage { model: Arc::clone(&model), texts: vec![text.clone()], beam };
-        let found = held.lane().ask(place, passage).await??;
-        let best = found.into_iter().flatten().next().ok_or(Refusal::Panicked)?;
-        let report = app.compute(move || {
-            let bundle = &model.bundle;
-            let longest = best.tokens.len().max(bundle.tokenizers()[0].encode(&text)?.len());
-            if longest > SEEN {
-                return Err(Refusal::Unfit(format!("attention of {longest} tokens, the most is {SEEN}")));
+        let permit = slot.lane().reserve(1)?;
+        let model = slot.current();
+        let (own, first) = (Arc::clone(&model), text.clone());
+        app.compute(move || check_shown(own.bundle.count_tokens(&first)?)).await?;
+        let request = translator::TranslateRequest { texts: vec![text.clone()], beam };
+        let found = slot.translate(permit, Arc::clone(&model), request).await?;
+        let best = found.into_iter().flatten().next().ok_or(ApiError::Internal)?;
+        let name = slot.name().to_string();
+        app.compute(move || {
+            check_shown(best.tokens.len())?;
+            let report = AttentionReport::of(&text, &best.text, model.bundle.attend(&text, &best)?)?;
+            let weights = report.layers.iter().flat_map(|layer| layer.heads.iter().flatten().flatten());
+            if weights.into_iter().any(|weight| !weight.is_finite()) {
+                return Err(ApiError::NotFinite(name));
             }
-            Ok(AttentionReport::of(&text, &best.text, bundle.attend(&text, &best)?)?)
-        });
-        Ok(json_response(&report.await?))
+            Ok(json_response(&report))
+        })
+        .await
     })
     .await
 }
 
-fn check_beam(beam: usize) -> Result<(), Refusal> {
+fn check_shown(tokens: usize) -> Result<(), ApiError> {
+    if tokens <= MOST_SHOWN {
+        return Ok(());
+    }
+    Err(ApiError::Unprocessable(format!("attention of {tokens} tokens, the most is {MOST_SHOWN}")))
+}
+
+/// Bytes of a body with so many texts.
+const fn longest_body(texts: usize) -> usize {
+    // JSON may write a byte as `\u0000`
+    texts.saturating_mul(6 * LONGEST_BYTES).saturating_add(FIELDS)
+}
+
+fn check_beam(beam: usize) -> Result<(), ApiError> {
     if (1..=WIDEST).contains(&beam) {
         return Ok(());
     }
-    Err(Refusal::Input(format!("`beam` is from 1 to {WIDEST}, got {beam}")))
+    Err(ApiError::BadRequest(format!("`beam` is from 1 to {WIDEST}, got {beam}")))
 }
 
-pub async fn translate(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
-    let body = app.read(request).await?;
+pub async fn translate(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let body = app.read_at_most(request, longest_body(app.settings.queue)).await?;
     app.in_time(async {
-        let read = move || serde_json::from_slice(&body).map_err(|error| Refusal::Input(error.to_string()));
-        let Asked { model, texts, beam, best }: Asked = app.compute(read).await?;
-        let (name, held) = app.sentences(model.as_deref())?;
+        let read = move || serde_json::from_slice(&body).map_err(|error| ApiError::BadRequest(error.to_string()));
+        let TranslateRequest { model, texts, beam, best }: TranslateRequest = app.compute(read).await?;
+        let slot = app.translator(model.as_deref())?;
         check_beam(beam)?;
         if best > beam {
-            return Err(Refusal::Input(format!("the {best} best of a beam of {beam}: `best` is at most `beam`")));
+            return Err(ApiError::BadRequest(format!("the {best} best of a beam of {beam}: `best` is at most `beam`")));
         }
         if texts.is_empty() {
-            return Err(Refusal::Input("`texts` is empty".into()));
+            return Err(ApiError::BadRequest("`texts` is empty".into()));
         }
-        let place = held.lane().reserve(texts.len())?;
-        let mut translations = held.lane().ask(place, Passage { model: held.current(), texts, beam }).await??;
+        let permit = slot.lane().reserve(texts.len())?;
+        let model = slot.current();
+        let own = Arc::clone(&model);
+        let texts = app.compute(move || own.check_length(&texts, beam).map(|()| texts)).await?;
+        let request = translator::TranslateRequest { texts, beam };
+        let mut translations = slot.translate(permit, model, request).await?;
         translations.iter_mut().for_each(|all| all.truncate(best));
-        Ok(json_response(&Translated { model: name, translations }))
+        Ok(json_response(&TranslateResponse { model: slot.name(), translations }))
     })
     .await
 }

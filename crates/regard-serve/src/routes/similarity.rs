@@ -3,6 +3,7 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use futures_util::future::try_join_all;
 use regard::analyse::{Cka, Similarity, cka};
 use regard::data::Picture;
 use serde::{Deserialize, Serialize};
@@ -10,85 +11,105 @@ use std::sync::Arc;
 
 use super::{json_response, samples};
 use crate::app::App;
-use crate::lane::Place;
-use crate::refusal::Refusal;
-use crate::service::Classifier;
+use crate::classifier::Classifier;
+use crate::error::ApiError;
+use crate::lane::Permit;
 
 /// Pictures of one forward pass of each model, whose layers are all held at once.
 const BATCH: usize = 16;
 
-/// The most pictures of one question.
+/// The most pictures of one request.
 const MOST: usize = 512;
 
-/// As many of the program's own pictures are compared when none are sent.
+/// How many pictures of the program are compared when none are sent.
 const OWN: usize = 96;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    /// Rows and columns of the answer.
+struct SimilarityRequest {
+    /// Rows and columns of the response.
     models: [String; 2],
-    /// Files in base64; those that come with the program without.
+    /// Files in base64; none are those that come with the program.
     pictures: Option<Vec<String>>,
 }
 
 #[derive(Serialize)]
-struct Compared {
+struct SimilarityResponse {
     models: [String; 2],
     #[serde(flatten)]
     similarity: Similarity,
 }
 
-pub async fn similarity(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
+pub async fn similarity(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let body = app.read(request).await?;
     app.in_time(async {
-        let read = move || serde_json::from_slice(&body).map_err(|error| Refusal::Input(error.to_string()));
-        let Asked { models, pictures }: Asked = app.compute(read).await?;
+        let read = move || serde_json::from_slice(&body).map_err(|error| ApiError::BadRequest(error.to_string()));
+        let SimilarityRequest { models, pictures }: SimilarityRequest = app.compute(read).await?;
         let count = pictures.as_ref().map_or(OWN, Vec::len);
         if !(cka::FEWEST..=MOST).contains(&count) {
-            return Err(Refusal::Unfit(format!("from {} to {MOST} pictures, got {count}", cka::FEWEST)));
+            return Err(ApiError::Unprocessable(format!("from {} to {MOST} pictures, got {count}", cka::FEWEST)));
         }
-        let (compared, _places) = subjects(&app, &models)?;
+        let (compared, _permits) = classifiers(&app, &models)?;
         let pictures = Arc::new(pictures);
         let mut cka = Cka::default();
+        // one batch after the other: requests of others come in between, and nothing more is done when the client is gone
         for batch in batches(count) {
-            let (pictures, compared) = (Arc::clone(&pictures), compared.clone());
-            let most = app.settings.pixels;
-            // a turn for each batch: others come in between, and nothing more is done when the client is gone
-            let seen = app.compute(move || {
-                let mut pixels = [Vec::new(), Vec::new()];
-                for index in batch {
-                    let picture = match pictures.as_ref() {
-                        Some(files) => decoded(&files[index], index, most)?,
-                        None => samples::picture(index),
-                    };
-                    for (pixels, model) in pixels.iter_mut().zip(&compared) {
-                        pixels.extend(model.fitted(&picture)?);
-                    }
-                }
-                let [rows, columns] = pixels;
-                let rows = compared[0].seen(rows)?;
-                let alone = Arc::ptr_eq(&compared[0], &compared[1]);
-                let columns = if alone { rows.clone() } else { compared[1].seen(columns)? };
-                Ok([rows, columns])
-            });
-            let [rows, columns] = seen.await?;
-            cka.add(&rows, &columns)?;
+            let pixels = try_join_all(batch.map(|index| preprocessed(&app, &pictures, &compared, index))).await?;
+            let compared = compared.clone();
+            cka = app
+                .compute(move || {
+                    let [rows, columns] =
+                        [0, 1].map(|side| pixels.iter().flat_map(|both| both[side].clone()).collect());
+                    let rows = compared[0].gram_matrices(rows)?;
+                    let alone = Arc::ptr_eq(&compared[0], &compared[1]);
+                    let columns = if alone { rows.clone() } else { compared[1].gram_matrices(columns)? };
+                    cka.add(&rows, &columns)?;
+                    Ok(cka)
+                })
+                .await?;
         }
-        Ok(json_response(&Compared { models, similarity: cka.similarity()? }))
+        let similarity = app.compute(move || Ok(cka.similarity()?)).await?;
+        if similarity.values.iter().flatten().any(|value| !value.is_finite()) {
+            return Err(ApiError::NotFinite(models.join("` or `")));
+        }
+        Ok(json_response(&SimilarityResponse { models, similarity }))
     })
     .await
 }
 
-/// Both models, with room in their queues for a batch.
-fn subjects(app: &App, models: &[String; 2]) -> Result<([Arc<Classifier>; 2], Vec<Place>), Refusal> {
-    let [rows, columns] = [app.pictures(Some(&models[0]))?.1, app.pictures(Some(&models[1]))?.1];
-    let room = BATCH.min(app.settings.queue);
-    let mut places = vec![rows.lane().reserve(room)?];
+/// Both models, with permits for a batch of each.
+fn classifiers(app: &App, models: &[String; 2]) -> Result<([Arc<Classifier>; 2], Vec<Permit>), ApiError> {
+    let [rows, columns] = [app.classifier(Some(&models[0]))?, app.classifier(Some(&models[1]))?];
+    let size = BATCH.min(app.settings.queue);
+    let mut permits = vec![rows.lane().reserve(size)?];
     if models[0] != models[1] {
-        places.push(columns.lane().reserve(room)?);
+        permits.push(columns.lane().reserve(size)?);
     }
-    Ok(([rows.current(), columns.current()], places))
+    Ok(([rows.current(), columns.current()], permits))
+}
+
+/// A picture as both models want it.
+async fn preprocessed(
+    app: &App,
+    pictures: &Arc<Option<Vec<String>>>,
+    models: &[Arc<Classifier>; 2],
+    index: usize,
+) -> Result<[Vec<f32>; 2], ApiError> {
+    let models = models.clone();
+    let both = move |picture: &Picture| Ok([models[0].preprocess(picture)?, models[1].preprocess(picture)?]);
+    if pictures.is_none() {
+        return app.compute(move || both(&samples::picture(index))).await;
+    }
+    let files = Arc::clone(pictures);
+    let file = app.compute(move || {
+        let file = files.as_ref().as_ref().map_or("", |files| &files[index]);
+        BASE64_STANDARD.decode(file).map_err(|error| ApiError::Unprocessable(error.to_string()))
+    });
+    let decoded = async { app.decode(file.await?, both).await };
+    decoded.await.map_err(|error| match error {
+        ApiError::Unprocessable(reason) => ApiError::Unprocessable(format!("picture {}: {reason}", index + 1)),
+        other => other,
+    })
 }
 
 /// Where batches begin and end; the last takes in what would be too few for one.
@@ -100,12 +121,6 @@ fn batches(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
         let end = if index == last { count } else { (index + 1) * BATCH };
         index * BATCH..end
     })
-}
-
-fn decoded(file: &str, index: usize, pixels: u64) -> Result<Picture, Refusal> {
-    let wrong = |reason: String| Refusal::Unfit(format!("picture {}: {reason}", index + 1));
-    let bytes = BASE64_STANDARD.decode(file).map_err(|error| wrong(error.to_string()))?;
-    Picture::decode_at_most(&bytes, pixels).map_err(wrong)
 }
 
 #[cfg(test)]

@@ -104,14 +104,19 @@ pub fn prepare(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) ->
 
 /// The middle of a resized picture.
 fn middle(picture: &Picture, preprocess: &Preprocess, image: [usize; 2]) -> Picture {
-    let whole = match preprocess.resize {
-        Resize::ShortSide => resized(picture.size(), preprocess.crop, image),
-        Resize::Stretch => image.map(|side| ((side as f64 / preprocess.crop).round() as usize).max(side)),
-    };
+    let whole = whole(picture.size(), preprocess, image);
     let corner = middle_corner(whole, image);
     let middle = [0, 1].map(|axis| corner[axis]..corner[axis] + image[axis]);
     let pixels = resample(&picture.pixels, picture.size(), whole, middle, preprocess.filter);
     Picture { rows: image[0], columns: image[1], pixels }
+}
+
+/// The size to which a picture is resized before the middle of it is taken.
+pub(super) fn whole(size: [usize; 2], preprocess: &Preprocess, image: [usize; 2]) -> [usize; 2] {
+    match preprocess.resize {
+        Resize::ShortSide => resized(size, preprocess.crop, image),
+        Resize::Stretch => image.map(|side| ((side as f64 / preprocess.crop).round() as usize).max(side)),
+    }
 }
 
 /// Where the middle of a picture begins, rounded as torchvision's `CenterCrop` does.

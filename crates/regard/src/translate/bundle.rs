@@ -15,6 +15,9 @@ use crate::{Error, Pass, Trace};
 /// Tokens of a sentence that are read at most: memory grows with their square when attention is recorded.
 pub const LONGEST: usize = 1024;
 
+/// Bytes of a sentence that are read at most: longer ones are refused before they are split into tokens.
+pub const LONGEST_BYTES: usize = 16 * LONGEST;
+
 /// Tokens of a batch of sentences, for each beginning of a beam.
 const BATCH: usize = 2000;
 
@@ -135,6 +138,13 @@ impl Bundle {
     /// # Errors
     /// When it is too long.
     fn source(&self, text: &str) -> Result<Vec<u32>, Error> {
+        if text.len() > LONGEST_BYTES {
+            let reason = format!(
+                "{} bytes in one sentence are more tokens than {LONGEST}, the most; put each sentence on a line",
+                text.len()
+            );
+            return Err(Error::Field { field: shortened(text), reason });
+        }
         let mut tokens = self.tokenizers[0].encode(text)?;
         tokens.push(self.tokenizers[0].end());
         let most = self.model.limit().map_or(LONGEST, |limit| limit.min(LONGEST));
@@ -144,6 +154,14 @@ impl Bundle {
             return Err(Error::Field { field: shortened(text), reason });
         }
         Ok(tokens)
+    }
+
+    /// How many tokens a sentence has.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn count_tokens(&self, text: &str) -> Result<usize, Error> {
+        Ok(self.source(text)?.len() - 1)
     }
 
     /// Translations of each text, the best first; an empty text has an empty one. `watch` is told how many are done.
@@ -157,6 +175,33 @@ impl Bundle {
         device: &Device,
         watch: &mut dyn FnMut(usize),
     ) -> Result<Vec<Vec<Translation>>, Error> {
+        let found = self.search_while(texts, search, device, &|| true, watch)?;
+        Ok(found.expect("it is always wanted"))
+    }
+
+    /// As [`translate`](Self::translate), as long as `is_wanted` says so, which is asked before every token; none when it
+    /// said no.
+    ///
+    /// # Errors
+    /// When a text is too long, or the search is not valid.
+    pub fn translate_while(
+        &self,
+        texts: &[impl AsRef<str>],
+        search: &Search,
+        device: &Device,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Vec<Translation>>>, Error> {
+        self.search_while(texts, search, device, is_wanted, &mut |_| {})
+    }
+
+    fn search_while(
+        &self,
+        texts: &[impl AsRef<str>],
+        search: &Search,
+        device: &Device,
+        is_wanted: &dyn Fn() -> bool,
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<Option<Vec<Vec<Translation>>>, Error> {
         search.validate()?;
         let sources = texts.iter().map(|text| self.source(text.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let mut all: Vec<Vec<Translation>> = vec![vec![Translation::empty()]; texts.len()];
@@ -168,14 +213,15 @@ impl Bundle {
         for batch in Buckets::new(lengths, (BATCH / search.beam).max(longest), 0)?.in_order() {
             let places: Vec<usize> = batch.iter().map(|place| full[*place]).collect();
             let tokens: Vec<&[u32]> = places.iter().map(|place| sources[*place].as_slice()).collect();
-            let found = decode::translate(&self.model, &Tokens::new(&tokens), search, device);
+            let found = decode::translate_while(&self.model, &Tokens::new(&tokens), search, device, is_wanted);
+            let Some(found) = found else { return Ok(None) };
             for (place, hypotheses) in places.into_iter().zip(found) {
                 all[place] = hypotheses.into_iter().map(|one| self.told(one)).collect();
                 done += 1;
             }
             watch(done);
         }
-        Ok(all)
+        Ok(Some(all))
     }
 
     fn told(&self, Hypothesis { tokens, score, .. }: Hypothesis) -> Translation {

@@ -91,6 +91,20 @@ struct Searching {
 /// # Panics
 /// When the search is not valid, or a source has no token.
 pub fn translate(model: &Translator, source: &Tokens, search: &Search, device: &Device) -> Vec<Vec<Hypothesis>> {
+    translate_while(model, source, search, device, &|| true).expect("it is always wanted")
+}
+
+/// As [`translate`], as long as `is_wanted` says so, which is asked before every token; none when it said no.
+///
+/// # Panics
+/// When the search is not valid, or a source has no token.
+pub fn translate_while(
+    model: &Translator,
+    source: &Tokens,
+    search: &Search,
+    device: &Device,
+    is_wanted: &dyn Fn() -> bool,
+) -> Option<Vec<Vec<Hypothesis>>> {
     search.validate().expect("a valid search");
     let mut state = State::new(model, source, search);
     let mut all: Vec<Searching> = source
@@ -108,6 +122,9 @@ pub fn translate(model: &Translator, source: &Tokens, search: &Search, device: &
         if open.is_empty() {
             break;
         }
+        if !is_wanted() {
+            return None;
+        }
         let rows: Vec<usize> = open.iter().map(|beginning| beginning.row).collect();
         let written: Vec<&[u32]> = open.iter().map(|beginning| beginning.tokens.as_slice()).collect();
         let chances = state.next(&rows, &written, device);
@@ -118,7 +135,7 @@ pub fn translate(model: &Translator, source: &Tokens, search: &Search, device: &
             row += count;
         }
     }
-    all.into_iter().map(|one| one.done).collect()
+    Some(all.into_iter().map(|one| one.done).collect())
 }
 
 impl Searching {
@@ -333,6 +350,17 @@ mod tests {
         for (index, all) in translate(&model, &sources(), &SEARCH, &cpu()).iter().enumerate() {
             let most = sources().lengths()[index] + SEARCH.longer;
             assert!(all.iter().all(|one| one.tokens.len() <= most) && !all.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_search_that_nobody_wants_any_more_ends_at_the_next_token() {
+        let model = model("transformer-nano");
+        for steps in [0, 1, 5] {
+            let asked = std::cell::Cell::new(0);
+            let is_wanted = || asked.replace(asked.get() + 1) < steps;
+            assert_eq!(translate_while(&model, &sources(), &SEARCH, &cpu(), &is_wanted), None);
+            assert_eq!(asked.get(), steps + 1);
         }
     }
 

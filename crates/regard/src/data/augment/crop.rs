@@ -4,7 +4,7 @@ use rand::{Rng, RngExt as _};
 
 use super::{Change, Crop, Geometric, rectangle};
 use crate::data::Preprocess;
-use crate::data::picture::{middle_corner, resized};
+use crate::data::picture::{middle_corner, resized, whole};
 
 impl Crop {
     /// How the part of a picture is taken, of the size of the image.
@@ -18,7 +18,7 @@ impl Crop {
         let filter = preprocess.filter;
         let changes = match self {
             Self::Middle => {
-                let whole = resized(picture, preprocess.crop, image);
+                let whole = whole(picture, preprocess, image);
                 vec![Geometric::ResizedCrop { whole, corner: middle_corner(whole, image), size: image, filter }]
             }
             Self::RandomResized { area, aspect } => {

@@ -1,4 +1,4 @@
-//! A server for a test, models for it, and a client that says exactly what it is told to.
+//! A server for tests, models for it, and a client that sends exactly the bytes of a test.
 #![allow(dead_code)] // each test file uses its part
 
 use regard::data::Preprocess;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A server that stops when this is dropped.
-pub struct Place {
+pub struct TestServer {
     pub address: SocketAddr,
     pub server: Server,
     pub events: Arc<Mutex<Vec<Event>>>,
@@ -24,11 +24,11 @@ pub struct Place {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Place {
+impl TestServer {
     pub fn new(entries: Vec<Entry>, settings: Settings) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&events);
-        let tell = Arc::new(move |event| heard.lock().unwrap().push(event));
+        let recorded = Arc::clone(&events);
+        let tell = Arc::new(move |event| recorded.lock().unwrap().push(event));
         let server = Server::new(entries, settings, tell).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let (send, receive) = std::sync::mpsc::channel();
@@ -52,8 +52,8 @@ impl Place {
         Self::new(vec![entry("nano", service)], settings)
     }
 
-    /// Says that it should stop.
-    pub fn begin_to_stop(&mut self) {
+    /// Asks it to stop.
+    pub fn begin_stop(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
     }
 
@@ -70,24 +70,33 @@ impl Place {
         stream
     }
 
-    pub fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &[], b"")
+    pub fn get(&self, path: &str) -> TestResponse {
+        self.request("GET", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &[u8]) -> Answer {
-        self.ask("POST", path, &[], body)
+    pub fn post(&self, path: &str, body: &[u8]) -> TestResponse {
+        self.request("POST", path, &[], body)
     }
 
-    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        self.say(&message(method, path, headers, body))
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> TestResponse {
+        self.send(&raw_request(method, path, headers, body))
     }
 
     /// Sends bytes and reads to the end.
-    pub fn say(&self, bytes: &[u8]) -> Answer {
+    pub fn send(&self, bytes: &[u8]) -> TestResponse {
         let mut stream = self.connect();
         // a server that refuses early closes before it has read everything
         let _ = stream.write_all(bytes);
-        hear(stream)
+        read_response(stream)
+    }
+
+    /// Sends bytes and gives back everything that comes, to the end.
+    pub fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        all
     }
 
     /// A line of `/metrics`.
@@ -97,9 +106,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestServer {
     fn drop(&mut self) {
-        self.begin_to_stop();
+        self.begin_stop();
         if !thread::panicking() {
             self.wait();
         }
@@ -107,30 +116,30 @@ impl Drop for Place {
 }
 
 /// A request in bytes, on a connection of its own.
-pub fn message(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+pub fn raw_request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     let length = format!("Content-Length: {}\r\n", body.len());
     let others: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     [head.as_bytes(), length.as_bytes(), others.concat().as_bytes(), b"\r\n", body].concat()
 }
 
-/// Everything that is said, to the end.
-pub fn hear(mut stream: TcpStream) -> Answer {
+/// Everything that comes, to the end.
+pub fn read_response(mut stream: TcpStream) -> TestResponse {
     let mut bytes = Vec::new();
-    // what was said before a reset counts
+    // what came before a reset counts
     let _ = stream.read_to_end(&mut bytes);
-    Answer::of(&bytes)
+    TestResponse::of(&bytes)
 }
 
 #[derive(Clone, Debug)]
-pub struct Answer {
-    /// 0 when the connection was closed without a word.
+pub struct TestResponse {
+    /// 0 when the connection was closed without a response.
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     fn of(bytes: &[u8]) -> Self {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             return Self { status: 0, head: String::new(), body: Vec::new() };

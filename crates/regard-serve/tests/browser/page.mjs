@@ -4,12 +4,12 @@ import assert from "node:assert/strict";
 import { appendFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const address = process.argv[2];
+const [address, closed, token] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
 const page = await browser.newPage({ viewport: { width: 1100, height: 900 } });
-const complaints = [];
-page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-page.on("pageerror", (error) => complaints.push(error.message));
+const errors = [];
+page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+page.on("pageerror", (error) => errors.push(error.message));
 page.setDefaultTimeout(30_000);
 
 /** A BMP file of a slope from dark to light. */
@@ -17,7 +17,7 @@ function picture(side) {
   const row = Math.ceil((3 * side) / 4) * 4;
   const bytes = Buffer.alloc(54 + row * side);
   bytes.write("BM");
-  for (const [place, value] of [[2, bytes.length], [10, 54], [14, 40], [18, side], [22, side]]) bytes.writeUInt32LE(value, place);
+  for (const [offset, value] of [[2, bytes.length], [10, 54], [14, 40], [18, side], [22, side]]) bytes.writeUInt32LE(value, offset);
   bytes.writeUInt16LE(1, 26);
   bytes.writeUInt16LE(24, 28);
   for (let y = 0; y < side; y++) for (let x = 0; x < side; x++) bytes.set([4 * x, 4 * y, 128], 54 + y * row + 3 * x);
@@ -56,20 +56,20 @@ await page.fill("#look input[type=range]", "0");
 assert.match(await label(), /blocks\.0\.attn/);
 await page.click("#look .grid figure button >> nth=1");
 assert.equal(await page.getAttribute("#look .grid figure button >> nth=1", "aria-pressed"), "true");
-await page.selectOption("#look select[aria-label='what is shown']", "rollout");
+await page.selectOption("#look select[aria-label=overlay]", "rollout");
 assert.match(await label(), /rollout/);
 await page.selectOption("#look select[aria-label=model]", "san");
 await page.waitForFunction(() => document.querySelector("#look output").textContent.startsWith("stages."));
 assert.match(await page.textContent("#look .grid figcaption >> nth=0"), /kernel/);
 await page.selectOption("#look select[aria-label=model]", "resnet");
 await page.waitForFunction(() => document.querySelector("#look .grid").textContent.includes("no attention"));
-await page.selectOption("#look select[aria-label='what is shown']", "cam");
+await page.selectOption("#look select[aria-label=overlay]", "cam");
 
 // a bad upload says why, and what comes after works again
 await page.setInputFiles("#look input[type=file]", { name: "bad.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
 await page.waitForSelector("#error:not([hidden])");
 assert.match(await page.textContent("#error"), /not a JPEG/);
-assert.match(complaints.pop() ?? "", /422/, "the browser notes the refusal");
+assert.match(errors.pop() ?? "", /422/, "the browser notes the refusal");
 await page.setInputFiles("#look input[type=file]", file);
 await page.waitForSelector("#error", { state: "hidden" });
 
@@ -85,9 +85,9 @@ await page.click("#compare .samples button >> nth=8");
 await page.waitForFunction(() => [...document.querySelectorAll("#compare .side > div")].filter((side) => side.textContent.includes("bag")).length === 3);
 await page.selectOption("#compare select[aria-label=rows]", "fashion-vit");
 await page.selectOption("#compare select[aria-label=columns]", "fashion-resnet");
-await page.click("#compare .alike button");
-await page.waitForSelector("#compare .alike svg");
-assert.ok((await page.locator("#compare .alike rect").count()) >= 20, "a cell for each pair of layers");
+await page.click("#compare .similarity button");
+await page.waitForSelector("#compare .similarity svg");
+assert.ok((await page.locator("#compare .similarity rect").count()) >= 20, "a cell for each pair of layers");
 await screen("compare");
 
 // text: translations, every head, one by words, the alignment
@@ -102,7 +102,7 @@ await page.hover("#text button.word >> nth=1");
 assert.equal(await page.getAttribute("#text button.word >> nth=1", "aria-pressed"), "true");
 const shares = await page.locator("#text span.word").evaluateAll((words) => words.map((word) => Number(word.style.getPropertyValue("--share"))));
 assert.ok(Math.abs(shares.reduce((sum, share) => sum + share) - 1) < 1e-3, "what a word looks at sums to one");
-await page.selectOption("#text select[aria-label='who looks at what']", "encoder");
+await page.selectOption("#text select[aria-label='kind of attention']", "encoder");
 await screen("text");
 
 // runs: curves, which grow while something is written
@@ -111,8 +111,10 @@ await page.selectOption("#runs select", "vit-nano");
 await page.waitForSelector("#runs polyline");
 const steps = async () => Number(/(\d+) steps/.exec(await page.textContent("#runs [role=status]"))[1]);
 const before = await steps();
-appendFileSync(`${process.env.RUNS}/vit-nano/metrics.jsonl`, JSON.stringify({ kind: "step", step: before + 1, epoch: 1, loss: 1, rate: 0.1, gradient_norm: 1, pictures_per_second: 1 }) + "\n");
+appendFileSync(`${process.env.RUNS}/vit-nano/metrics.jsonl`, JSON.stringify({ kind: "step", step: before + 1, epoch: 1, loss: 1, rate: 0.1, gradient_norm: 1, items_per_second: 1 }) + "\n");
 await page.waitForFunction((now) => document.querySelector("#runs [role=status]").textContent.includes(`${now} steps`), before + 1);
+assert.match(await page.textContent("#runs"), /\(decides\)/);
+assert.ok((await page.locator("#runs line.best").count()) === 1, "the best epoch is marked in the chart of the metric that decides");
 await screen("runs");
 
 await page.click("#tab-models");
@@ -130,6 +132,26 @@ await page.click("#tab-look");
 await page.emulateMedia({ colorScheme: "dark" });
 await screen("phone");
 
-assert.deepEqual(complaints, []);
+assert.deepEqual(errors, []);
+
+// a server with a token asks for it, says when it is wrong, and a link can bring it along
+await page.setViewportSize({ width: 1100, height: 900 });
+await page.goto(closed);
+await page.waitForSelector("#token:not([hidden])");
+assert.match(await page.textContent("#error"), /token is needed/);
+await page.fill("#token input", "wrong");
+await page.click("#token button");
+await page.waitForFunction(() => document.querySelector("#error").textContent.includes("does not know this token"));
+await screen("token");
+await page.fill("#token input", token);
+await page.click("#token button");
+await page.waitForSelector("#look .classes li");
+await page.reload();
+await page.waitForSelector("#look .classes li");
+const linked = await browser.newPage();
+await linked.goto(`${closed}/#token=${token}`);
+await linked.waitForSelector("#look .classes li");
+assert.ok(!linked.url().includes(token), "the token does not stay in the address");
+assert.ok(errors.every((text) => text.includes("401")), errors.join());
 await browser.close();
 console.log("the page works in the browser");

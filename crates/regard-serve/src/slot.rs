@@ -1,0 +1,116 @@
+//! A model that can be swapped while it is asked.
+//!
+//! A request keeps the model that it began with. Swapping a model therefore drops nobody: requests in the queue are
+//! answered by the old one, whatever the new one expects of a picture.
+
+use burn::tensor::Device;
+use rayon::ThreadPool;
+use regard::translate::Bundle;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::classifier::Classifier;
+use crate::lane::{Lane, LaneConfig, LaneObserver, Served};
+use crate::translator::Translator;
+
+/// A loaded model of either kind.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them, not an array
+pub enum Service {
+    Pictures(Classifier),
+    Sentences { bundle: Bundle, device: Device },
+}
+
+/// Loads a model again; the error goes to whoever asked.
+pub type Reload = Box<dyn Fn() -> Result<Service, String> + Send + Sync>;
+
+/// The current model of a name, and its queue.
+pub struct ModelSlot<S: Served> {
+    name: String,
+    current: RwLock<Arc<S>>,
+    lane: Lane<S>,
+}
+
+impl<S: Served> ModelSlot<S> {
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn new(
+        name: &str,
+        model: S,
+        config: LaneConfig,
+        pool: Arc<ThreadPool>,
+        observer: impl LaneObserver,
+    ) -> std::io::Result<Self> {
+        let lane = Lane::new(name, config, pool, observer)?;
+        Ok(Self { name: name.into(), current: RwLock::new(Arc::new(model)), lane })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The model of now; whoever holds it may use it as long as needed.
+    pub fn current(&self) -> Arc<S> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub const fn lane(&self) -> &Lane<S> {
+        &self.lane
+    }
+
+    fn swap(&self, model: S) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
+    }
+}
+
+/// A slot for either kind of model.
+pub enum AnySlot {
+    Classifier(ModelSlot<Classifier>),
+    Translator(ModelSlot<Translator>),
+}
+
+impl AnySlot {
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn new(
+        name: &str,
+        service: Service,
+        config: LaneConfig,
+        pool: Arc<ThreadPool>,
+        observer: impl LaneObserver,
+    ) -> std::io::Result<Self> {
+        Ok(match service {
+            Service::Pictures(model) => Self::Classifier(ModelSlot::new(name, model, config, pool, observer)?),
+            Service::Sentences { bundle, device } => {
+                Self::Translator(ModelSlot::new(name, Translator { bundle, device }, config, pool, observer)?)
+            }
+        })
+    }
+
+    /// Replaces the current model by another of the same kind.
+    ///
+    /// # Errors
+    /// When it is of the other kind.
+    pub fn swap(&self, service: Service) -> Result<(), String> {
+        match (self, service) {
+            (Self::Classifier(slot), Service::Pictures(model)) => slot.swap(model),
+            (Self::Translator(slot), Service::Sentences { bundle, device }) => {
+                slot.swap(Translator { bundle, device });
+            }
+            (Self::Classifier(_), Service::Sentences { .. }) => {
+                return Err("a translator cannot replace a classifier".into());
+            }
+            (Self::Translator(_), Service::Pictures(_)) => {
+                return Err("a classifier cannot replace a translator".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// How many samples hold a permit of its queue.
+    pub fn in_use(&self) -> usize {
+        match self {
+            Self::Classifier(slot) => slot.lane().in_use(),
+            Self::Translator(slot) => slot.lane().in_use(),
+        }
+    }
+}
