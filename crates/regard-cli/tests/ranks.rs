@@ -14,13 +14,13 @@ const LONGEST: Duration = Duration::from_mins(1);
 struct Place(tempfile::TempDir);
 
 impl Place {
-    /// 66 training pictures; `keys` are lines of the recipe.
+    /// 66 training pictures, 9 of validation, 18 of the test; `keys` are lines of the recipe.
     fn new(keys: &str) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         for class in 0..3 {
             let folder = place.path("data").join(format!("class{class}"));
             fs::create_dir_all(&folder).unwrap();
-            for number in 0..28 {
+            for number in 0..31 {
                 let mut state: u64 = 1 + 100 * class + number;
                 let noise = std::iter::repeat_with(|| {
                     // the generator of C's standard, good enough for a picture
@@ -75,14 +75,15 @@ impl Place {
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let timeless = lines.map(|mut line| {
             let fields = line.as_object_mut().unwrap();
-            fields.retain(|key, _| key != "seconds" && key != "pictures_per_second");
+            fields.retain(|key, _| key != "seconds" && key != "items_per_second");
             line
         });
         timeless.collect()
     }
 
     fn losses(&self, run: &str) -> Vec<f64> {
-        self.records(run).iter().filter_map(|record| record.get("loss")?.as_f64()).collect()
+        let steps = self.records(run).into_iter().filter(|record| record["kind"] == "step");
+        steps.filter_map(|record| record["loss"].as_f64()).collect()
     }
 
     fn saved_step(&self, run: &str) -> Option<u64> {
@@ -154,6 +155,30 @@ fn ranks_mix_the_pictures_that_one_process_mixes() {
     assert_law(3, &format!("{rich}\nbatch = 24"));
 }
 
+#[test]
+fn two_ranks_translate_what_one_translates_with_different_numbers_of_tokens() {
+    let place = Place(tempfile::tempdir().unwrap());
+    fs::create_dir(place.path("data")).unwrap();
+    let word = |number: usize| ["uno", "due", "tre", "quattro", "cinque", "sei", "sette"][number % 7];
+    let line = |number: usize| {
+        let words: Vec<&str> = (0..=number % 5).map(|at| word(number + at * at)).collect();
+        format!("{}\t{}", words.join(" ").to_uppercase(), words.join(" "))
+    };
+    for (part, lines) in [("train", 0..60), ("dev", 60..70), ("test", 70..80)] {
+        let text: Vec<String> = lines.map(line).collect();
+        fs::write(place.path("data").join(format!("{part}.tsv")), text.join("\n")).unwrap();
+    }
+    let recipe = "task = 'translate'\ndata = 'data'\nmodel = 'transformer-nano'\nepochs = 2\ntokens = 90\nlongest = 40
+        vocabulary = 300\nset = { dim = 16, inner = 32, heads = 2, encoder_layers = 1, decoder_layers = 1, dropout = 0.0 }";
+    fs::write(place.path("recipe.toml"), recipe).unwrap();
+    place.finish(1, "one");
+    place.finish(2, "two");
+    let (one, two) = (place.losses("one"), place.losses("two"));
+    assert!(one.len() > 6 && one.len() == two.len(), "{one:?} {two:?}");
+    let distance = std::iter::zip(&one, &two).map(|(one, two)| (one - two).abs()).fold(0.0, f64::max);
+    assert!(distance < 1e-4, "{distance}: {one:?} {two:?}");
+}
+
 /// The step after which a job was stopped.
 #[track_caller]
 fn assert_stopped(place: &Place, job: Child, run: &str) -> u64 {
@@ -217,7 +242,7 @@ fn assert_told(command: &mut Command, parts: &[&str]) {
 #[test]
 fn what_every_rank_finds_is_told_once() {
     let place = Place::new("epochs = 1\nbatch = 32\naccumulate = 2");
-    let reason = "error: rank 0: `batch`: cannot be divided by 3 ranks x 2 parts of a step: 32";
+    let reason = "error: rank 0: `batch`: cannot be divided by 3 ranks x 2 parts of a step, got 32";
     assert_told(&mut place.command(3, "run", &[]), &[reason]);
     let wild = ["--epochs", "50", "--set", "optimiser={ rule = 'sgd', rate = 1e3, decay = 1e3 }"];
     assert_told(place.command(2, "wild", &[]).args(wild), &["error: rank 0: step ", "the loss is "]);
@@ -231,7 +256,7 @@ fn a_rank_that_fails_by_itself_names_itself_and_ends_the_job() {
     let reason = "error: rank 2: its recipe has another `seed` than that of rank 0";
     assert_told(place.command(2, "run", &[]).args(other), &[reason]);
     for class in 0..3 {
-        for number in 0..28 {
+        for number in 0..31 {
             fs::write(place.path("data").join(format!("class{class}/{number}.png")), "no picture").unwrap();
         }
     }

@@ -69,15 +69,23 @@ fn a_run_leaves_a_folder_that_explains_itself() {
     let output = regard(place.path(), &["train", "recipe.toml", "-o", "run", "--seed", "3"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let (told, heard) = (text(&output.stdout), text(&output.stderr));
-    assert!(told.contains("best top-1") && told.contains("run/best.safetensors"), "{told}");
-    assert!(heard.contains("epoch 3") && heard.contains("test loss"), "{heard}");
+    assert!(told.contains("\ntest        top-1 accuracy ") && told.contains("run/best.safetensors"), "{told}");
+    assert!(heard.contains("epoch 3") && heard.contains("validation: top-1 accuracy"), "{heard}");
     let run = place.path().join("run");
-    for name in ["recipe.toml", "model.toml", "preprocess.toml", "classes.txt", "loss.svg", "accuracy.svg", "rate.svg"]
-    {
+    for name in [
+        "recipe.toml",
+        "task.json",
+        "model.toml",
+        "preprocess.toml",
+        "classes.txt",
+        "loss.svg",
+        "accuracy.svg",
+        "rate.svg",
+    ] {
         assert!(run.join(name).is_file(), "{name}");
     }
     let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    assert_eq!(metrics.lines().count(), 12 + 3);
+    assert_eq!(metrics.lines().count(), 12 + 3 + 1);
     let origin = fs::read_to_string(run.join("run.json")).unwrap();
     assert!(origin.contains("train recipe.toml") && origin.contains("\"seed\": 3"), "{origin}");
     let report = fs::read_to_string(run.join("REPORT.html")).unwrap();

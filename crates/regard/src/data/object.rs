@@ -85,8 +85,9 @@ impl Bounds {
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let [[a1, b1, a2, b2], [x1, y1, x2, y2]] = [self.corners(), other.corners()];
         let common = [a1.max(x1), b1.max(y1), a2.min(x2), b2.min(y2)];
-        // a NaN is not greater
-        (common[2] > common[0] && common[3] > common[1]).then(|| Self::from_corners(common))
+        // `max` and `min` leave a NaN out: a box that has one has nothing in common with anything
+        let is_number = [a1, b1, a2, b2, x1, y1, x2, y2].iter().all(|corner| !corner.is_nan());
+        (is_number && common[2] > common[0] && common[3] > common[1]).then(|| Self::from_corners(common))
     }
 
     /// Area in common over the area of both together; 0 for boxes without area.

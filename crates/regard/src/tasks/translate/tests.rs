@@ -153,7 +153,7 @@ fn a_run_that_was_tampered_with_is_told() {
     let bundle = Bundle::open(&place.run("run"), &cpu()).unwrap();
     let long = "parola ".repeat(100_000);
     let error = bundle.translate(&[long], &bundle.search(), &cpu(), &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("the most is 1024") && error.len() < 300, "{error}");
+    assert!(error.contains("more tokens than 1024") && error.len() < 300, "{error}");
 }
 
 /// Two processes as two threads: they meet at a barrier and add what they brought.

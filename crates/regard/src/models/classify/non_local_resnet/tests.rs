@@ -161,7 +161,7 @@ fn what_cannot_work_is_named() {
         refusal(NonLocalResNetConfig { scale: true, affinity: Affinity::Concatenation, ..good.clone() }),
         "`scale`: the concatenation has no dot product to scale"
     );
-    assert_eq!(refusal(NonLocalResNetConfig { classes: 0, ..good }), "`classes`: must be at least 1, got 0");
+    assert_eq!(refusal(NonLocalResNetConfig { classes: 0, ..good }), "`classes`: must be from 1 to 65536, got 0");
 }
 
 #[test]

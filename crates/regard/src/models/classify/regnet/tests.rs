@@ -117,7 +117,7 @@ fn what_cannot_work_is_named() {
     assert_eq!(refusal(RegNetConfig { depth: 0, ..tiny() }), "`depth`: must be from 1 to 1000, got 0");
     assert_eq!(refusal(RegNetConfig { multiplier: 1.0, ..tiny() }), "`multiplier`: must be from 1.1 to 16, got 1");
     assert_eq!(refusal(RegNetConfig { slope: f64::NAN, ..tiny() }), "`slope`: must be from 0 to 65536, got NaN");
-    assert_eq!(refusal(RegNetConfig { image: [8, 0], ..tiny() }), "`image`: has no pixels, got [8, 0]");
+    assert_eq!(refusal(RegNetConfig { image: [8, 0], ..tiny() }), "`image`: must have at least one pixel, got 8 x 0");
     let wide = refusal(RegNetConfig { slope: 65536.0, depth: 9, ..tiny() });
     assert!(wide.starts_with("`slope`: makes a stage of width"), "{wide}");
 }

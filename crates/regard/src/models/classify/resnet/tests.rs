@@ -173,8 +173,11 @@ fn pictures_of_other_channels_are_refused() {
 fn what_cannot_work_is_named() {
     let good = ResNetConfig::nano();
     let refusal = |config: ResNetConfig| config.init(&device::cpu()).unwrap_err().to_string();
-    assert_eq!(refusal(ResNetConfig { image: [0, 8], ..good.clone() }), "`image`: has no pixels, got [0, 8]");
-    assert_eq!(refusal(ResNetConfig { classes: 0, ..good.clone() }), "`classes`: must be at least 1, got 0");
+    assert_eq!(
+        refusal(ResNetConfig { image: [0, 8], ..good.clone() }),
+        "`image`: must have at least one pixel, got 0 x 8"
+    );
+    assert_eq!(refusal(ResNetConfig { classes: 0, ..good.clone() }), "`classes`: must be from 1 to 65536, got 0");
     assert_eq!(
         refusal(ResNetConfig { width: f64::NAN, ..good.clone() }),
         "`width`: must be over 0 and at most 64, got NaN"
