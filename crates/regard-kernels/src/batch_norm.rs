@@ -194,6 +194,7 @@ fn normalise_planes_body<V: Vector>(
     lines: &ChannelAffine,
     out: &mut UninitWriter,
 ) {
+    let mut out = out.local();
     for (plane, x) in x.chunks_exact(pixels).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let lowest = V::splat(if lines.activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY });
@@ -201,6 +202,7 @@ fn normalise_planes_body<V: Vector>(
             out.push(lowest.max(V::get(x, i).sub(mean).fma(scale, bias)), pixels - i);
         }
     }
+    out.finish();
 }
 
 impl ChannelAffine<'_> {
@@ -255,6 +257,7 @@ fn combine_planes_body<V: Vector>(
     (lines, gradients): (&ChannelAffine, &[[f32; 3]]),
     out: &mut UninitWriter,
 ) {
+    let mut out = out.local();
     for (plane, (x, grad)) in x.chunks_exact(pixels).zip(grad.chunks_exact(pixels)).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let [slope, pull, offset] = gradients[(first + plane) % gradients.len()].map(V::splat);
@@ -264,6 +267,7 @@ fn combine_planes_body<V: Vector>(
             out.push(grad.fma(slope, centred.fma(pull, offset)), pixels - i);
         }
     }
+    out.finish();
 }
 
 #[cfg(test)]

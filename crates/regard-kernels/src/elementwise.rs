@@ -10,15 +10,27 @@ use crate::uninit::UninitWriter;
 /// # Panics
 /// When a task does not.
 pub(crate) fn written(len: usize, piece: usize, write: impl Fn(usize, &mut UninitWriter) + Sync) -> Vec<f32> {
+    written_with(len, piece, write).0
+}
+
+/// The same, and what the tasks return.
+pub(crate) fn written_with<T: Send>(
+    len: usize,
+    piece: usize,
+    write: impl Fn(usize, &mut UninitWriter) -> T + Sync,
+) -> (Vec<f32>, Vec<T>) {
     let mut out = Vec::with_capacity(len);
-    out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate().for_each(|(index, slots)| {
+    let pieces = out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate();
+    let results = pieces.map(|(index, slots)| {
         let mut writer = UninitWriter::new(slots);
-        write(index, &mut writer);
+        let result = write(index, &mut writer);
         assert!(writer.is_full(), "a task left {} elements of its piece", writer.room());
+        result
     });
+    let results = results.collect();
     // SAFETY: the pieces are the whole array, and every one is full; a task that panics does not come here
     unsafe { out.set_len(len) };
-    out
+    (out, results)
 }
 
 /// An array of zeros that tasks overwrite or add to piece by piece, and what they return.

@@ -118,12 +118,26 @@ impl Encoder {
         let [norm1, norm1_bias, _, qkv, _, proj, norm2, norm2_bias, _, fc1, _, fc2] = *parameters;
         let (d, m) = (self.dim, self.inner);
         let mut normed = vec![0.0; x.len()];
-        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, saved.norms[0]);
+        layer_norm::forward_rows(
+            x,
+            norm1,
+            norm1_bias,
+            self.epsilon,
+            &mut UninitWriter::overwrite(&mut normed),
+            saved.norms[0],
+        );
         multiply_rows(&normed, d, &maps[0], Init::ColumnBias(qkv), saved.qkv);
         self.attend(saved.qkv, saved.attended, saved.lse);
         saved.middle.copy_from_slice(x);
         multiply_rows(saved.attended, d, &maps[1], Init::OutPlusColumnBias(proj), saved.middle);
-        layer_norm::forward_rows(saved.middle, norm2, norm2_bias, self.epsilon, &mut normed, saved.norms[1]);
+        layer_norm::forward_rows(
+            saved.middle,
+            norm2,
+            norm2_bias,
+            self.epsilon,
+            &mut UninitWriter::overwrite(&mut normed),
+            saved.norms[1],
+        );
         multiply_rows(&normed, d, &maps[2], Init::ColumnBias(fc1), saved.inner);
         let mut active = vec![0.0; saved.inner.len()];
         gelu::forward(saved.inner, &[], &mut UninitWriter::overwrite(&mut active));
@@ -204,22 +218,50 @@ impl Encoder {
         gelu::backward(saved.inner, &[], &active, &mut UninitWriter::overwrite(&mut inner));
         let mut normed = vec![0.0; rows * d];
         let mut statistics = vec![0.0; rows * 2];
-        layer_norm::forward_rows(saved.middle, norm2, norm2_bias, self.epsilon, &mut normed, &mut statistics);
+        layer_norm::forward_rows(
+            saved.middle,
+            norm2,
+            norm2_bias,
+            self.epsilon,
+            &mut UninitWriter::overwrite(&mut normed),
+            &mut statistics,
+        );
         add(8, &normed, &inner);
         multiply_rows(&inner, m, &maps[2], Init::Zero, &mut normed);
         let mut middle = vec![0.0; rows * d];
         let mut norm_sums = vec![0.0; 2 * d];
-        layer_norm::backward_rows(saved.middle, norm2, saved.norms[1], &normed, &mut middle, &mut norm_sums);
+        layer_norm::backward_rows(
+            saved.middle,
+            norm2,
+            saved.norms[1],
+            &normed,
+            &mut UninitWriter::overwrite(&mut middle),
+            &mut norm_sums,
+        );
         middle.iter_mut().zip(grad).for_each(|(middle, grad)| *middle += grad);
         add(4, saved.attended, &middle);
         multiply_rows(&middle, d, &maps[1], Init::Zero, &mut normed);
         let mut qkv = vec![0.0; rows * 3 * d];
         self.attend_backward(saved, &normed, &mut qkv);
-        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, &mut normed, &mut statistics);
+        layer_norm::forward_rows(
+            x,
+            norm1,
+            norm1_bias,
+            self.epsilon,
+            &mut UninitWriter::overwrite(&mut normed),
+            &mut statistics,
+        );
         add(2, &normed, &qkv);
         multiply_rows(&qkv, 3 * d, &maps[0], Init::Zero, &mut normed);
         let mut first_sums = vec![0.0; 2 * d];
-        layer_norm::backward_rows(x, norm1, saved.norms[0], &normed, input_grad, &mut first_sums);
+        layer_norm::backward_rows(
+            x,
+            norm1,
+            saved.norms[0],
+            &normed,
+            &mut UninitWriter::overwrite(input_grad),
+            &mut first_sums,
+        );
         input_grad.iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
         for (first, norm_sums) in [(0, first_sums), (6, norm_sums)] {
             for (sum, part) in sums[first..first + 2].iter_mut().flatten().zip(norm_sums) {

@@ -65,10 +65,12 @@ fn biased<V: Vector>(x: &[f32], bias: &[f32], i: usize) -> V {
 kernel!(pub(crate) fn forward<'a, 'b>(x: &'a [f32], bias: &'a [f32], out: &'a mut UninitWriter<'b>) = forward_body);
 #[inline(always)]
 fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut UninitWriter) {
+    let mut out = out.local();
     for i in (0..x.len()).step_by(V::LANES) {
         let value = biased::<V>(x, bias, i);
         out.push(value.mul(normal(value).1), x.len() - i);
     }
+    out.finish();
 }
 
 kernel!(
@@ -86,11 +88,13 @@ fn in_place_body<V: Vector>(x: &mut [f32]) {
 kernel!(pub(crate) fn backward<'a, 'b>(x: &'a [f32], bias: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>) = backward_body);
 #[inline(always)]
 fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut UninitWriter) {
+    let mut input_grad = input_grad.local();
     for i in (0..x.len()).step_by(V::LANES) {
         let value = biased::<V>(x, bias, i);
         let (density, distribution) = normal(value);
         input_grad.push(value.fma(density, distribution).mul(V::get(grad, i)), x.len() - i);
     }
+    input_grad.finish();
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! Layer normalisation of rows.
 
-use crate::elementwise::{add_all, piece, rows_per_task, zeroed_with};
+use crate::elementwise::{add_all, piece, rows_per_task, written_with};
 use crate::simd::{Vector, kernel};
+use crate::uninit::UninitWriter;
 
 /// The output and, for the backward pass, `[mean, 1/deviation]` of every row.
 pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> (Vec<f32>, Vec<f32>) {
     let width = weight.len();
     check(x, weight, bias);
     let task = rows_per_task(width) * width;
-    let (out, statistics) = zeroed_with(x.len(), task, |index, out| {
-        let mut statistics = vec![0.0; out.len() / width * 2];
-        forward_rows(piece(x, index, task), weight, bias, epsilon, out, &mut statistics);
+    let (out, statistics) = written_with(x.len(), task, |index, out| {
+        let x = piece(x, index, task);
+        let mut statistics = vec![0.0; x.len() / width * 2];
+        forward_rows(x, weight, bias, epsilon, out, &mut statistics);
         statistics
     });
     (out, statistics.concat())
@@ -22,7 +24,7 @@ pub fn layer_norm_backward(x: &[f32], weight: &[f32], statistics: &[f32], grad: 
     check(x, weight, weight);
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let task = rows_per_task(width);
-    let (input_grad, partials) = zeroed_with(x.len(), task * width, |index, out| {
+    let (input_grad, partials) = written_with(x.len(), task * width, |index, out| {
         let [x, grad] = [x, grad].map(|x| piece(x, index, task * width));
         let mut partial = vec![0.0; width * 2];
         backward_rows(x, weight, piece(statistics, index, task * 2), grad, out, &mut partial);
@@ -44,59 +46,63 @@ fn check(x: &[f32], weight: &[f32], bias: &[f32]) {
     );
 }
 
-kernel!(pub(crate) fn forward_rows<'a>(x: &'a [f32], weight: &'a [f32], bias: &'a [f32], epsilon: f32, out: &'a mut [f32], statistics: &'a mut [f32]) = forward_rows_body);
+kernel!(pub(crate) fn forward_rows<'a, 'b>(x: &'a [f32], weight: &'a [f32], bias: &'a [f32], epsilon: f32, out: &'a mut UninitWriter<'b>, statistics: &'a mut [f32]) = forward_rows_body);
 #[inline(always)]
 fn forward_rows_body<V: Vector>(
     x: &[f32],
     weight: &[f32],
     bias: &[f32],
     epsilon: f32,
-    out: &mut [f32],
+    out: &mut UninitWriter,
     statistics: &mut [f32],
 ) {
     let width = weight.len();
     let count = width as f32;
-    for ((x, out), statistics) in
-        x.chunks_exact(width).zip(out.chunks_exact_mut(width)).zip(statistics.chunks_exact_mut(2))
-    {
+    let whole = width / V::LANES * V::LANES;
+    let mut out = out.local();
+    for (x, statistics) in x.chunks_exact(width).zip(statistics.chunks_exact_mut(2)) {
         let mut sum = V::zero();
         for i in (0..width).step_by(V::LANES) {
             sum = sum.add(V::get(x, i));
         }
         let mean = sum.sum() / count;
-        // the missing lanes of a short vector are zero, not the mean: they are left out by the centred copy
         let mut squares = V::zero();
-        for i in (0..width).step_by(V::LANES) {
-            V::get(x, i).sub(V::splat(mean)).put(out, i);
-            let centred = V::get(out, i);
+        for i in (0..whole).step_by(V::LANES) {
+            let centred = V::get(x, i).sub(V::splat(mean));
+            squares = centred.fma(centred, squares);
+        }
+        if whole < width {
+            // the missing lanes of a short vector are zero, not the mean: a centred copy leaves them out
+            let mut copy = [0.0; 16];
+            let copy = &mut copy[..width - whole];
+            V::get(x, whole).sub(V::splat(mean)).put(copy, 0);
+            let centred = V::get(copy, 0);
             squares = centred.fma(centred, squares);
         }
         let scale = 1.0 / (squares.sum() / count + epsilon).sqrt();
         for i in (0..width).step_by(V::LANES) {
-            V::get(out, i).mul(V::splat(scale)).fma(V::get(weight, i), V::get(bias, i)).put(out, i);
+            let normal = V::get(x, i).sub(V::splat(mean)).mul(V::splat(scale));
+            out.push(normal.fma(V::get(weight, i), V::get(bias, i)), width - i);
         }
         statistics.copy_from_slice(&[mean, scale]);
     }
+    out.finish();
 }
 
-kernel!(pub(crate) fn backward_rows<'a>(x: &'a [f32], weight: &'a [f32], statistics: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32], partial: &'a mut [f32]) = backward_rows_body);
+kernel!(pub(crate) fn backward_rows<'a, 'b>(x: &'a [f32], weight: &'a [f32], statistics: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>, partial: &'a mut [f32]) = backward_rows_body);
 #[inline(always)]
 fn backward_rows_body<V: Vector>(
     x: &[f32],
     weight: &[f32],
     statistics: &[f32],
     grad: &[f32],
-    input_grad: &mut [f32],
+    input_grad: &mut UninitWriter,
     partial: &mut [f32],
 ) {
+    let mut input_grad = input_grad.local();
     let width = weight.len();
     let (weight_grad, bias_grad) = partial.split_at_mut(width);
-    for (((x, grad), input_grad), statistics) in x
-        .chunks_exact(width)
-        .zip(grad.chunks_exact(width))
-        .zip(input_grad.chunks_exact_mut(width))
-        .zip(statistics.chunks_exact(2))
-    {
+    for ((x, grad), statistics) in x.chunks_exact(width).zip(grad.chunks_exact(width)).zip(statistics.chunks_exact(2)) {
         let (mean, scale) = (V::splat(statistics[0]), V::splat(statistics[1]));
         let (mut sum, mut product) = (V::zero(), V::zero());
         for i in (0..width).step_by(V::LANES) {
@@ -114,9 +120,10 @@ fn backward_rows_body<V: Vector>(
         for i in (0..width).step_by(V::LANES) {
             let normal = V::get(x, i).sub(mean).mul(scale);
             let slope = V::get(grad, i).mul(V::get(weight, i));
-            slope.sub(sum).sub(normal.mul(product)).mul(scale).put(input_grad, i);
+            input_grad.push(slope.sub(sum).sub(normal.mul(product)).mul(scale), width - i);
         }
     }
+    input_grad.finish();
 }
 
 #[cfg(test)]

@@ -94,10 +94,10 @@ impl Pairwise {
     pub fn delta(&self) -> usize {
         let relation = match self.relation {
             Relation::Dot => 1,
-            Relation::Concatenation => size::product("pairwise attention", &[2, self.features]),
+            Relation::Concatenation => self.features.checked_mul(2).expect("pairwise attention: too many features"),
             _ => self.features,
         };
-        size::sum("pairwise attention", &[relation, self.places()])
+        relation.checked_add(self.places()).expect("pairwise attention: too many features")
     }
 
     /// Number of gamma's parameters.

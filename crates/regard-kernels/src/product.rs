@@ -123,8 +123,11 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(call: &Call, i: usize,
     // SAFETY: the caller keeps (i + R, j + C * lanes) inside the output, and `multiply` checked the inputs
     unsafe {
         let mut sums = [[V::zero(); C]; R];
-        for k in 0..call.inner {
-            let (a, b) = (call.a.add(i * call.a_row + k * call.a_column), call.b.add(k * call.b_row + j));
+        // offsets, not pointers: after the last step they lie beyond the end
+        let (mut left, mut right) = (i * call.a_row, j);
+        for _ in 0..call.inner {
+            let (a, b) = (call.a.add(left), call.b.add(right));
+            (left, right) = (left.wrapping_add(call.a_column), right.wrapping_add(call.b_row));
             // plain loops instead of closures: a closure is compiled without the instruction set of its caller
             let mut right = [V::zero(); C];
             for (c, right) in right.iter_mut().enumerate() {

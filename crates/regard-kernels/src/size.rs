@@ -53,9 +53,18 @@ pub(crate) fn strided(count: usize, stride: usize, width: usize) -> Option<usize
 
 /// Whether an array of `len` elements holds as many as the product says.
 #[inline(always)]
-pub(crate) fn holds(len: usize, sizes: [usize; 3]) -> bool {
-    let [a, b, c] = sizes;
-    a.checked_mul(b).and_then(|product| product.checked_mul(c)).is_some_and(|product| product <= len)
+pub(crate) fn holds<const N: usize>(len: usize, sizes: [usize; N]) -> bool {
+    exact(sizes).is_some_and(|product| product <= len)
+}
+
+/// The product of sizes; none when it wraps. Cheap enough for the innermost calls.
+#[inline(always)]
+pub(crate) fn exact<const N: usize>(sizes: [usize; N]) -> Option<usize> {
+    let mut product = 1usize;
+    for size in sizes {
+        product = product.checked_mul(size)?;
+    }
+    Some(product)
 }
 
 #[cfg(test)]

@@ -141,9 +141,8 @@ impl Team {
         }
     }
 
-    /// Takes tasks of every step, until there is none any more.
+    /// Takes tasks of every step, until the team is finished.
     fn help(&self) {
-        let is_new = |state: u64, seen: u64| state / STEP != seen && (state / STEP) % 2 == 1;
         let mut seen = 0;
         loop {
             let mut open = false;
@@ -154,17 +153,27 @@ impl Team {
             if !open {
                 return;
             }
-            let state = self.state.fetch_add(1, Ordering::AcqRel);
-            let _leave = OnDrop(|| _ = self.state.fetch_sub(1, Ordering::Release));
-            // the step may have been closed since: the leader does not wait for who came too late
-            if is_new(state, seen) {
-                seen = state / STEP;
-                // SAFETY: the step was open when this helper came in, so the leader does not write before it has left
-                let job = self.job.with(|job| unsafe { *job });
-                self.take_tasks(job);
-            }
+            self.enter(&mut seen);
         }
     }
+
+    /// Takes tasks of the open step, if there is one after the step that was `seen` last.
+    fn enter(&self, seen: &mut u64) {
+        let state = self.state.fetch_add(1, Ordering::AcqRel);
+        let _leave = OnDrop(|| _ = self.state.fetch_sub(1, Ordering::Release));
+        // the step may have been closed meanwhile: the leader does not wait for a helper that comes too late
+        if is_new(state, *seen) {
+            *seen = state / STEP;
+            // SAFETY: the step was open when this helper came in, so the leader does not write before it has left
+            let job = self.job.with(|job| unsafe { *job });
+            self.take_tasks(job);
+        }
+    }
+}
+
+/// Whether a step is open that is not the one `seen` last.
+fn is_new(state: u64, seen: u64) -> bool {
+    state / STEP != seen && (state / STEP) % 2 == 1
 }
 
 /// How often a thread looks before it lets others run in between: some tens of microseconds.
@@ -262,8 +271,8 @@ mod loom_tests {
     use loom::thread;
 
     /// One leader and some helpers go through steps; every task writes a cell of its own, which the leader reads
-    /// afterwards: loom sees a race if a helper is still inside, and a task that is lost or done twice.
-    fn steps(helpers: usize, steps: usize, tasks: usize) {
+    /// afterwards: loom reports a race if a helper is still inside, and a task that is lost or done twice is seen.
+    fn steps(helpers: usize, steps: usize, tasks: usize, help: fn(&Team)) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(move || {
@@ -271,7 +280,7 @@ mod loom_tests {
             let threads: Vec<_> = (0..helpers)
                 .map(|_| {
                     let team = Arc::clone(&team);
-                    thread::spawn(move || team.help())
+                    thread::spawn(move || help(&team))
                 })
                 .collect();
             let cells: Vec<UnsafeCell<usize>> = (0..tasks).map(|_| UnsafeCell::new(0)).collect();
@@ -291,17 +300,25 @@ mod loom_tests {
         });
     }
 
+    /// Helpers that look twice and do not wait: loom has no fairness, so of two threads that spin none might ever let the
+    /// leader run.
+    fn look_twice(team: &Team) {
+        let mut seen = 0;
+        team.enter(&mut seen);
+        team.enter(&mut seen);
+    }
+
     struct Shared<'a>(&'a UnsafeCell<usize>);
     // SAFETY: what the test is about: loom reports a race if two threads have the cell at once
     unsafe impl Send for Shared<'_> {}
 
     #[test]
     fn team_loom_one_helper_and_two_steps() {
-        steps(1, 2, 2);
+        steps(1, 2, 2, Team::help);
     }
 
     #[test]
-    fn team_loom_two_helpers_and_one_step() {
-        steps(2, 1, 2);
+    fn team_loom_two_helpers_and_two_steps() {
+        steps(2, 2, 2, look_twice);
     }
 }

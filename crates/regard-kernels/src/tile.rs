@@ -79,7 +79,7 @@ impl Groups {
         group * self.group_step + index * self.step
     }
     fn channels(&self) -> usize {
-        size::product("window", &[self.count, self.size])
+        self.count.checked_mul(self.size).expect("window: too many channels")
     }
 }
 
@@ -139,7 +139,7 @@ fn dots_body<V: Vector>(
     origin.check(groups.channels(), span, planes.len());
     let [rows, columns] = span;
     assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
-    assert!(size::holds(out.len(), [groups.count, size::product("window", &span), TILE]), "an output of other offsets");
+    assert!(size::holds(out.len(), [groups.count, rows, columns, TILE]), "an output of other offsets");
     // a compiled width keeps one sum per column of the window in registers
     match columns {
         1 => dots_wide::<V, 1>(tile, planes, origin, groups, rows, out),
@@ -204,8 +204,7 @@ fn gather_body<V: Vector>(
     out: &mut [f32],
 ) {
     origin.check(groups.channels(), span, planes.len());
-    let offsets = size::product("window", &[span[0], span[1]]);
-    assert!(size::holds(weights.len(), [groups.count, offsets, TILE]), "weights of other offsets");
+    assert!(size::holds(weights.len(), [groups.count, span[0], span[1], TILE]), "weights of other offsets");
     assert!(size::holds(out.len(), [groups.count, groups.size, TILE]), "an output of other channels");
     for group in 0..groups.count {
         let mut index = 0;
@@ -270,8 +269,7 @@ fn scatter_body<V: Vector>(
 ) {
     let [rows, columns] = span;
     origin.check(groups.channels(), span, planes.len());
-    let offsets = size::product("window", &span);
-    assert!(size::holds(weights.len(), [groups.count, offsets, TILE]), "weights of other offsets");
+    assert!(size::holds(weights.len(), [groups.count, rows, columns, TILE]), "weights of other offsets");
     assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
     // channels innermost: neighbouring columns overlap in memory and would wait for each other
     let together = if groups.size == 1 { groups.count } else { 1 };
@@ -305,7 +303,7 @@ kernel!(
 
 #[inline(always)]
 fn softmax_body<V: Vector>(scores: &mut [f32], offsets: usize, mask: &[f32]) {
-    let group = size::product("window", &[offsets, TILE]);
+    let group = offsets.checked_mul(TILE).expect("window: too many offsets");
     assert!(mask.is_empty() || mask.len() >= group, "a mask of other offsets");
     for scores in scores.chunks_exact_mut(group) {
         for lane in (0..TILE).step_by(V::LANES) {
@@ -349,7 +347,7 @@ kernel!(
 
 #[inline(always)]
 fn softmax_backward_body<V: Vector>(weights: &[f32], grads: &mut [f32], offsets: usize) {
-    let group = size::product("window", &[offsets, TILE]);
+    let group = offsets.checked_mul(TILE).expect("window: too many offsets");
     for (weights, grads) in weights.chunks_exact(group).zip(grads.chunks_exact_mut(group)) {
         for lane in (0..TILE).step_by(V::LANES) {
             // SAFETY: both have `offsets` tiles
@@ -417,7 +415,7 @@ fn pair_by<V: Vector, const PAIRING: u8>(
     const MULTIPLY: u8 = Pairing::Multiply as u8;
     const FIRST: u8 = Pairing::First as u8;
     let [rows, columns] = span;
-    let channels = out.len() / size::product("window", &[rows, columns, TILE]);
+    let channels = out.len() / size::exact([rows, columns, TILE]).expect("window: too many offsets");
     if channels == 0 {
         return;
     }

@@ -13,6 +13,7 @@ use crate::parallel::{Helpers, Parallel, for_each_picture, with_scratch};
 use crate::product::Matrix;
 use crate::size;
 use crate::team::Leader;
+use crate::uninit::UninitWriter;
 use crate::{gelu, layer_norm};
 
 /// Parameters of a linear map: weight `[out, in]` and bias `[out]`.
@@ -483,7 +484,14 @@ impl Transformer {
                             Gathered { data: attended, rows: &starts, range: (first, first + rows), inner: &places };
                         before.proj.add_gathered(left, normed, x);
                         let [weight, bias] = &before.norm2;
-                        layer_norm::forward_rows(x, weight, bias, self.epsilon, normed, statistics);
+                        layer_norm::forward_rows(
+                            x,
+                            weight,
+                            bias,
+                            self.epsilon,
+                            &mut UninitWriter::overwrite(normed),
+                            statistics,
+                        );
                         let inner = &mut inner[..rows * before.fc1.outputs];
                         before.fc1.rows(normed, |bias| Init::ColumnBias(bias), inner);
                         gelu::in_place(inner);
@@ -491,7 +499,14 @@ impl Transformer {
                     }
                     if let Some(after) = after {
                         let [weight, bias] = &after.norm1;
-                        layer_norm::forward_rows(x, weight, bias, self.epsilon, normed, statistics);
+                        layer_norm::forward_rows(
+                            x,
+                            weight,
+                            bias,
+                            self.epsilon,
+                            &mut UninitWriter::overwrite(normed),
+                            statistics,
+                        );
                         after.qkv.rows(normed, |bias| Init::ColumnBias(bias), qkv);
                     }
                 }
@@ -532,7 +547,14 @@ impl Transformer {
         };
         let [weight, bias] = &self.norm;
         let (mut normed, mut statistics) = (vec![0.0; read.len()], vec![0.0; read.len() / d * 2]);
-        layer_norm::forward_rows(read, weight, bias, self.epsilon, &mut normed, &mut statistics);
+        layer_norm::forward_rows(
+            read,
+            weight,
+            bias,
+            self.epsilon,
+            &mut UninitWriter::overwrite(&mut normed),
+            &mut statistics,
+        );
         let mut own = vec![0.0; logits.len()];
         logits.fill(0.0);
         for (classifier, token) in self.classifiers.iter().zip(normed.chunks_exact(d)) {

@@ -46,22 +46,10 @@ impl<'a> UninitWriter<'a> {
         self.slots.len() - self.len
     }
 
-    /// Writes the first `count` lanes, or all of them if there are fewer.
+    /// What is left, for a loop over vectors; [`LocalWriter::finish`] counts what it wrote.
     #[inline(always)]
-    pub fn push<V: Vector>(&mut self, value: V, count: usize) {
-        let rest = &mut self.slots[self.len..];
-        let count = count.min(V::LANES);
-        assert!(count <= rest.len(), "an array is full");
-        let to = rest.as_mut_ptr().cast::<f32>();
-        // SAFETY: there is room for `count` floats by the assertion
-        unsafe {
-            if count == V::LANES {
-                value.store(to);
-            } else {
-                value.store_first(to, count);
-            }
-        }
-        self.len += count;
+    pub fn local(&mut self) -> LocalWriter<'_> {
+        LocalWriter { slots: &mut self.slots[self.len..], written: 0, total: &mut self.len }
     }
 
     pub fn push_slice(&mut self, values: &[f32]) {
@@ -104,6 +92,37 @@ impl<'a> UninitWriter<'a> {
     pub unsafe fn fill_rest(&mut self, write: impl FnOnce(&mut [MaybeUninit<f32>])) {
         write(&mut self.slots[self.len..]);
         self.len = self.slots.len();
+    }
+}
+
+/// The rest of an [`UninitWriter`] as a local variable: its position stays in a register.
+pub(crate) struct LocalWriter<'a> {
+    slots: &'a mut [MaybeUninit<f32>],
+    written: usize,
+    total: &'a mut usize,
+}
+
+impl LocalWriter<'_> {
+    /// Writes the first `count` lanes, or all of them if there are fewer.
+    #[inline(always)]
+    pub fn push<V: Vector>(&mut self, value: V, count: usize) {
+        let rest = &mut self.slots[self.written..];
+        let to = rest.as_mut_ptr().cast::<f32>();
+        if count >= V::LANES {
+            assert!(rest.len() >= V::LANES, "an array is full");
+            // SAFETY: there is room for a vector by the assertion
+            unsafe { value.store(to) };
+            self.written += V::LANES;
+        } else {
+            assert!(rest.len() >= count, "an array is full");
+            // SAFETY: there is room for `count` floats by the assertion
+            unsafe { value.store_first(to, count) };
+            self.written += count;
+        }
+    }
+
+    pub fn finish(self) {
+        *self.total += self.written;
     }
 }
 

@@ -71,7 +71,7 @@ impl Window {
     /// Elements of a plane.
     #[must_use]
     pub fn pixels(&self) -> usize {
-        size::product("window", &[self.height, self.width])
+        self.height.checked_mul(self.width).expect("window: an image that no array holds")
     }
 
     /// Rows and columns of the window.
@@ -82,7 +82,7 @@ impl Window {
     /// Positions of the window.
     #[must_use]
     pub fn offsets(&self) -> usize {
-        size::product("window", &[self.size, self.size])
+        self.size.checked_mul(self.size).expect("window: a size that no array holds")
     }
 
     fn before(&self) -> usize {

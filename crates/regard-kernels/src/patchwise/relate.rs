@@ -47,9 +47,11 @@ impl PatchRelate {
         let offsets = self.window.offsets();
         match self.relation {
             Relation::Star => offsets,
-            Relation::Clique => size::product("patchwise attention", &[offsets, offsets]),
-            Relation::Concatenation => size::product("patchwise attention", &[self.features, offsets + 1]),
-            Relation::Patch => size::product("patchwise attention", &[self.features, offsets]),
+            Relation::Clique => offsets.checked_mul(offsets).expect("patchwise attention: a window too large"),
+            Relation::Concatenation => {
+                self.features.checked_mul(offsets + 1).expect("patchwise attention: too many features")
+            }
+            Relation::Patch => self.features.checked_mul(offsets).expect("patchwise attention: too many features"),
         }
     }
 
