@@ -46,7 +46,8 @@ await page.setInputFiles("#look input[type=file]", file);
 await page.waitForSelector("#look .classes li");
 assert.equal(await page.locator("#look .classes li").count(), 5);
 assert.equal(await page.locator("#look .grid figure").count(), 4, "heads");
-assert.ok((await page.locator("#look table tr").count()) === 5, "a row of the lens for each layer");
+// a row of the lens for each layer, once the answer of this model is there
+await page.waitForFunction(() => document.querySelectorAll("#look table tr").length === 5);
 await page.click("#look .stage canvas", { position: { x: 20, y: 20 } });
 await page.waitForFunction(() => document.querySelector("#look .stage canvas").getAttribute("aria-label").includes("row 1, column 1"));
 await page.focus("#look .stage canvas");
