@@ -26,6 +26,7 @@ pub struct Source {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum PartName {
     Train,
+    Validation,
     Test,
     All,
 }
@@ -46,10 +47,12 @@ impl Source {
     pub fn text_part(&self) -> Result<TextPart, Failure> {
         match self.part {
             Some(PartName::Train) => Ok(TextPart::Train),
+            Some(PartName::Validation) => Ok(TextPart::Dev),
             Some(PartName::Test) | None => Ok(TextPart::Test),
-            Some(PartName::All) => {
-                Err(Failure::input("sentences have no part `all`", "`--part test` or `--part train`"))
-            }
+            Some(PartName::All) => Err(Failure::input(
+                "sentences have no part `all`",
+                "`--part test`, `--part validation` or `--part train`",
+            )),
         }
     }
 
@@ -57,7 +60,8 @@ impl Source {
     pub fn open(&self, trained: bool) -> Result<Pictures, Failure> {
         let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
         let part = match self.part {
-            Some(PartName::Train) => Part::TrainAndValidation,
+            Some(PartName::Train) => Part::Train,
+            Some(PartName::Validation) => Part::Validation,
             Some(PartName::Test) => Part::Test,
             Some(PartName::All) => Part::All,
             None if trained => Part::Test,

@@ -30,6 +30,7 @@ const label = () => page.getAttribute("#look .stage canvas", "aria-label");
 
 await page.goto(address);
 assert.equal(await page.title(), "regard");
+assert.ok(!(await page.isVisible("#token")), "a server without a token asks for none");
 
 // something real is there before anything is given: a sample of clothes and the small models
 await page.waitForSelector("#look .classes li");

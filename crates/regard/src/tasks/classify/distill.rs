@@ -15,10 +15,11 @@ use crate::{Error, Pass};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Distillation {
-    /// A preset, or a file such as the `model.toml` of a run.
+    /// A model with its weights, for the same classes: a run folder, `PRESET=WEIGHTS`, or any other name of a model.
     pub teacher: String,
-    /// Its weights, for the same classes: a file or an address.
-    pub weights: String,
+    /// Its weights, when `teacher` is a preset or the TOML file of a model alone: a file or an address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
     #[serde(default)]
     pub kind: DistillationKind,
     /// The teacher's part of the loss.
@@ -47,7 +48,7 @@ impl Distillation {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        if !self.is_a_file() {
+        if self.weights.is_some() && !self.is_a_file() {
             models::preset(&self.teacher)?;
         }
         crate::train::check_share("distillation.share", self.share)?;
@@ -108,7 +109,7 @@ mod tests {
     use crate::testing::random;
 
     fn distillation(kind: DistillationKind, share: f64) -> Distillation {
-        Distillation { teacher: "resnet-nano".into(), weights: "teacher.safetensors".into(), kind, share }
+        Distillation { teacher: "resnet-nano".into(), weights: Some("teacher.safetensors".into()), kind, share }
     }
 
     fn heads(distilled: bool) -> Heads {

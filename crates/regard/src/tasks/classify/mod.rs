@@ -14,6 +14,7 @@ pub use section::ClassifySection;
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::cost::Convention;
@@ -22,7 +23,7 @@ use crate::evaluate::{Better, Evaluation, Metric, Unit};
 use crate::models::{Model, ModelConfig};
 use crate::report::{Figure as _, Findings, classes};
 use crate::train::{self, Measured, ModelCost, Share, Split, Steps, Task, Validation};
-use crate::weights::{self, LoadOptions};
+use crate::weights::{self, Checkpoint, Format, LoadOptions, LoadedModel, Upstream};
 use crate::{Error, Pass};
 
 /// Pictures at a time when a model is measured.
@@ -104,9 +105,8 @@ impl Classification {
         device.seed(self.recipe.common.seed);
         let model = self.config.init(&device.clone().autodiff())?;
         let Some(address) = weights else { return Ok(model) };
-        let path = weights::fetch(address, &mut |_| {})?;
-        let checkpoint = weights::read(&path)?;
-        let options = LoadOptions { grid: self.config.grid(), ..LoadOptions::default() };
+        let (checkpoint, from) = checkpoint(address)?;
+        let options = LoadOptions { grid: self.config.grid(), from, ..LoadOptions::default() };
         if let Ok(loaded) = weights::fit(model.clone(), checkpoint.clone(), &options) {
             return Ok(loaded.model);
         }
@@ -117,11 +117,41 @@ impl Classification {
 
     fn teacher(&self, device: &Device) -> Result<Option<Model>, Error> {
         let Some(distillation) = &self.recipe.own.distillation else { return Ok(None) };
-        let config = distillation.config()?.with("classes", serde_json::json!(self.config.classes()))?;
-        let path = weights::fetch(&distillation.weights, &mut |_| {})?;
+        let classes = self.config.classes();
+        let Some(address) = &distillation.weights else {
+            let teacher = trained("distillation.teacher", &distillation.teacher, device)?;
+            let theirs = teacher.config.classes();
+            if theirs != classes {
+                let reason = format!("has {theirs} classes, the student {classes}");
+                return Err(Error::config("distillation.teacher", reason));
+            }
+            return Ok(Some(teacher.model));
+        };
+        let config = distillation.config()?.with("classes", serde_json::json!(classes))?;
+        let path = weights::fetch(address, &mut |_| {})?;
         let options = LoadOptions { grid: config.grid(), ..LoadOptions::default() };
         Ok(Some(weights::load(config.init(device)?, &path, &options)?.model))
     }
+}
+
+/// A model by any of its names, with weights.
+fn trained(field: &'static str, name: &str, device: &Device) -> Result<LoadedModel, Error> {
+    let source = weights::resolve(name, &mut |_| {})?;
+    if source.is_fresh() {
+        return Err(Error::config(field, format!("`{name}` has no weights; `{name}=WEIGHTS` names them")));
+    }
+    source.load(device)
+}
+
+/// The weights to begin with, and whose names they have if that is known: a file, an address, or those of a model by any of
+/// its names.
+fn checkpoint(name: &str) -> Result<(Checkpoint, Option<Upstream>), Error> {
+    if Path::new(name).is_file() || name.contains("://") || name.starts_with("hf:") {
+        return Ok((weights::read(&weights::fetch(name, &mut |_| {})?)?, None));
+    }
+    let tensors = weights::tensors(&trained("weights", name, &crate::device::cpu())?.model);
+    let checkpoint = Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() };
+    Ok((checkpoint, Some(Upstream::Regard)))
 }
 
 /// How a model does on the pictures of a loader.

@@ -179,10 +179,10 @@ fn weights_of_other_classes_and_another_size_begin_a_run_with_a_new_head() {
     let place = Place::new();
     let recipe = place.recipe();
     train_until(&place.run("first"), &recipe, None);
-    let weights = Some(place.run("first").join("best.safetensors").display().to_string());
     std::fs::remove_dir_all(place.run("data").join("class2")).unwrap();
     let mut finer = recipe;
-    (finer.common.weights, finer.common.epochs) = (weights, 1);
+    // a run folder is a name of a model
+    (finer.common.weights, finer.common.epochs) = (Some(place.run("first").display().to_string()), 1);
     finer.common.set.insert("image".into(), toml::Value::from(vec![16, 16]));
     finer.common.optimiser = Optimiser::Sgd { rate: 0.0, momentum: 0.9, nesterov: false, decay: 0.0 };
     train_until(&place.run("second"), &finer, None);
@@ -203,6 +203,24 @@ fn fewer_pictures_than_a_batch_and_a_folder_of_something_else_are_told() {
     assert!(told(&large, "run").contains("batch"));
     file::replace(&place.run("data").join("notes.txt"), b"mine").unwrap();
     assert!(told(&place.recipe(), "data").contains("no run"));
+}
+
+#[test]
+fn the_teacher_may_be_a_run_folder_and_its_part_of_the_loss_has_a_name() {
+    let place = Place::new();
+    let mut recipe = place.recipe();
+    recipe.common.epochs = 1;
+    train_until(&place.run("teacher"), &recipe, None);
+    let mut student = recipe.clone();
+    let teacher = place.run("teacher").display().to_string();
+    student.own.distillation = Some(Distillation { teacher, weights: None, kind: DistillationKind::Hard, share: 0.25 });
+    train_until(&place.run("student"), &student, None);
+    for step in read_history(&place.run("student")).unwrap().steps {
+        assert!((0.75 * step.parts["class"] + 0.25 * step.parts["teacher"] - step.loss).abs() < 1e-5, "{step:?}");
+    }
+    student.own.distillation.as_mut().unwrap().teacher = "vit-nano".into();
+    let error = train_with(&place.run("none"), &student, &mut |_| true).unwrap_err().to_string();
+    assert!(error.contains("`distillation.teacher`: `vit-nano` has no weights"), "{error}");
 }
 
 #[test]
