@@ -2,6 +2,7 @@
 
 mod channels;
 mod check;
+mod detection;
 mod dot;
 mod linear;
 mod rows;
@@ -9,6 +10,7 @@ mod windows;
 
 pub use channels::{batch_moments, batch_norm};
 pub use check::{assert_close, assert_differences, assert_same_on_threads, noise, wide};
+pub use detection::{detr_cost, focal, giou, iou, nms, roi_align};
 pub use dot::{Masks, attention};
 pub use linear::{convolution, linear};
 pub use rows::{bias_gelu, gelu, layer_norm, log_softmax, log_softmax_backward, softmax, softmax_backward};
