@@ -1,11 +1,11 @@
-//! Batch normalisation with its parameters and running moments, fused on the CPU.
+//! Batch normalisation with its parameters and running statistics, fused on the CPU.
 //! Ioffe, Szegedy 2015, "Batch Normalization", arXiv:1502.03167.
 //!
-//! As PyTorch has it: training normalises by the biased variance of the batch and remembers the unbiased one, where
-//! Burn's own norm remembers the biased one. Differences from PyTorch: batches are not counted, and a batch of a single
-//! value is no error; it remembers a variance of zero.
+//! As in PyTorch, training normalises by the biased variance of the batch and updates the running variance with the
+//! unbiased one; Burn's batch norm uses the biased one for both. Differences from PyTorch: batches are not counted, and a
+//! batch of a single value is no error: its variance counts as zero.
 //!
-//! It lives below the layers, since SAN's operators are defined by means of it.
+//! It is below the layers because SAN's operators contain it.
 
 mod running;
 
@@ -18,33 +18,33 @@ use regard_kernels::gamma::{Moments, Statistics};
 use std::sync::{Arc, OnceLock};
 
 use crate::cost::{Costed, Ledger, Work, size};
-use crate::fused::{self, Kept, Kernel};
-pub use running::Running;
+use crate::fused::{self, Kernel, Saved};
+pub use running::RunningStat;
 
-/// Normalises every channel over the batch and its places, then scales and shifts it.
+/// Normalises every channel over batch and pixels, then scales and shifts it.
 ///
-/// It trains on a device that tracks gradients, unless it is frozen by [`Module::freeze`] or came out of
-/// [`Module::valid`]: then, as elsewhere, the running moments normalise and stay what they are.
+/// On a device that tracks gradients it is in training mode, unless it was frozen by [`Module::freeze`] or returned by
+/// [`Module::valid`]. Otherwise it is in evaluation mode: it normalises by the running statistics and does not update them.
 #[derive(Module, Debug)]
 pub struct BatchNorm {
-    /// `[C]`, ones at the start.
+    /// `[C]`, initially ones.
     pub gamma: Param<Tensor<1>>,
-    /// `[C]`, zeros at the start.
+    /// `[C]`, initially zeros.
     pub beta: Param<Tensor<1>>,
     /// Off when frozen.
     pub training: Param<Flag>,
-    /// `[C]`, zeros at the start.
-    pub running_mean: Running,
-    /// `[C]`, unbiased, ones at the start.
-    pub running_var: Running,
-    /// Share of a new batch in the running moments.
+    /// `[C]`, initially zeros.
+    pub running_mean: RunningStat,
+    /// `[C]`, unbiased, initially ones.
+    pub running_var: RunningStat,
+    /// Weight of a new batch in the running statistics.
     pub momentum: f64,
     /// Added to the variance.
     pub epsilon: f64,
 }
 
 impl BatchNorm {
-    /// A norm of `width` channels with the momentum 0.1 and the epsilon 1e-5 of PyTorch; others are set as fields.
+    /// A norm of `width` channels with PyTorch's defaults: momentum 0.1, epsilon 1e-5.
     ///
     /// # Panics
     /// When the width is 0.
@@ -54,8 +54,8 @@ impl BatchNorm {
             gamma: Initializer::Ones.init([width], device),
             beta: Initializer::Zeros.init([width], device),
             training: Param::from_bool(true),
-            running_mean: Running::new(Tensor::zeros([width], device)),
-            running_var: Running::new(Tensor::ones([width], device)),
+            running_mean: RunningStat::new(Tensor::zeros([width], device)),
+            running_var: RunningStat::new(Tensor::ones([width], device)),
             momentum: 0.1,
             epsilon: 1e-5,
         }
@@ -64,38 +64,38 @@ impl BatchNorm {
     /// `[B, C, ..] -> [B, C, ..]`
     ///
     /// # Panics
-    /// When the input has other channels, or nothing in it.
+    /// When the input has another number of channels or is empty.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.followed(x, Activation::Identity)
+        self.forward_then(x, Activation::Identity)
     }
 
     /// [`forward`](Self::forward), then ReLU.
     ///
     /// # Panics
-    /// As there.
+    /// Those of [`forward`](Self::forward).
     pub fn forward_relu<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.followed(x, Activation::Relu)
+        self.forward_then(x, Activation::Relu)
     }
 
-    fn followed<const D: usize>(&self, x: Tensor<D>, after: Activation) -> Tensor<D> {
+    fn forward_then<const D: usize>(&self, x: Tensor<D>, activation: Activation) -> Tensor<D> {
         let (shape, width) = (x.dims(), self.gamma.lazy_shape()[0]);
         assert!(D >= 2, "batch_norm: input of rank {D} has no channels");
         assert!(shape[1] == width, "batch_norm: input has channels {}, weight has channels {width}", shape[1]);
         assert!(!shape.contains(&0), "batch_norm: input of shape {shape:?} is empty");
         if !fused::runs_on(&x) {
             let out = self.plain(x);
-            return if after == Activation::Relu { relu(out) } else { out };
+            return if activation == Activation::Relu { relu(out) } else { out };
         }
-        let norms = Norms::new([self], &x.device()).expect("one norm agrees with itself");
+        let norms = NormStatistics::new([self], &x.device()).expect("a single norm has one mode and one epsilon");
         let (pixels, epsilon) = (shape[2..].iter().product(), self.epsilon as f32);
-        let kernel = Fused { norm: kernels::BatchNorm { pixels, epsilon, activation: after }, norms: norms.clone() };
+        let kernel = Fused { norm: kernels::BatchNorm { pixels, epsilon, activation }, norms: norms.clone() };
         let inputs = [x.into_dispatch(), self.gamma.val().into_dispatch(), self.beta.val().into_dispatch()];
         let out = fused::apply(kernel, inputs, shape);
         norms.update([self]);
         out
     }
 
-    /// The same by Burn's operations.
+    /// The same with Burn operations.
     fn plain<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let device = x.device();
         let (gamma, beta) = (self.gamma.val(), self.beta.val());
@@ -107,25 +107,25 @@ impl BatchNorm {
             Statistics::Batch => {
                 let count = x.shape().num_elements() / x.dims()[1];
                 let found = batch_norm_train(x, gamma, beta, self.epsilon);
-                self.remember(found.mean, found.variance, count);
+                self.update_running_stats(found.mean, found.variance, count);
                 found.output
             }
         }
     }
 
-    /// Where the moments of an input on this device come from.
+    /// Whether inputs on this device are normalised by batch or by running statistics.
     fn statistics(&self, device: &Device) -> Statistics {
         if device.is_autodiff() && self.training.is_enabled() { Statistics::Batch } else { Statistics::Given }
     }
 
-    /// The moments that evaluation normalises with.
+    /// The running statistics.
     pub(crate) fn moments(&self) -> Moments {
-        let values = |of: &Running| of.value().into_data().iter::<f32>().collect();
+        let values = |of: &RunningStat| of.value().into_data().iter::<f32>().collect();
         Moments { mean: values(&self.running_mean), variance: values(&self.running_var), count: 1 }
     }
 
-    /// Moves the running moments towards those of a batch of `count` values, whose variance is the biased one.
-    fn remember(&self, mean: Tensor<1>, variance: Tensor<1>, count: usize) {
+    /// Updates the running statistics with the mean and the biased variance of a batch of `count` values.
+    fn update_running_stats(&self, mean: Tensor<1>, variance: Tensor<1>, count: usize) {
         let unbiased = variance.mul_scalar(count as f64 / count.saturating_sub(1).max(1) as f64);
         for (running, batch) in [(&self.running_mean, mean), (&self.running_var, unbiased)] {
             let old = running.value();
@@ -143,16 +143,16 @@ impl Costed for BatchNorm {
     }
 }
 
-/// The moments that the norms of a fused kernel use: read before it runs, found while it runs, kept after it ran.
+/// The statistics of the norms inside a fused kernel: the running ones, or those of the batch, which the kernel computes.
 #[derive(Clone, Debug)]
-pub(crate) struct Norms<const N: usize> {
+pub(crate) struct NormStatistics<const N: usize> {
     pub statistics: Statistics,
     given: [Moments; N],
     found: Arc<OnceLock<[Moments; N]>>,
 }
 
-impl<const N: usize> Norms<N> {
-    /// None when the norms disagree about where their moments come from or about epsilon: the kernels know one.
+impl<const N: usize> NormStatistics<N> {
+    /// None when the norms differ in mode or epsilon: the kernels take only one of each.
     pub fn new(norms: [&BatchNorm; N], device: &Device) -> Option<Self> {
         let statistics = norms.map(|norm| norm.statistics(device));
         let agree = |index: usize| statistics[index] == statistics[0] && norms[index].epsilon == norms[0].epsilon;
@@ -167,7 +167,7 @@ impl<const N: usize> Norms<N> {
         })
     }
 
-    /// What the forward pass normalises with; `find` looks for it in the batch.
+    /// The statistics to normalise by; `find` computes those of the batch.
     pub fn moments(&self, find: impl FnOnce() -> [Moments; N]) -> &[Moments; N] {
         self.found.get_or_init(|| match self.statistics {
             Statistics::Given => self.given.clone(),
@@ -175,13 +175,13 @@ impl<const N: usize> Norms<N> {
         })
     }
 
-    /// Lets the norms remember the batch.
+    /// Updates the running statistics of the norms.
     pub fn update(&self, norms: [&BatchNorm; N]) {
         if let (Statistics::Batch, Some(found)) = (self.statistics, self.found.get()) {
             for (norm, Moments { mean, variance, count }) in norms.iter().zip(found) {
                 let device = norm.running_mean.value().device();
                 let tensor = |values: &[f32]| Tensor::from_data(TensorData::from(values), &device);
-                norm.remember(tensor(mean), tensor(variance), *count);
+                norm.update_running_stats(tensor(mean), tensor(variance), *count);
             }
         }
     }
@@ -190,7 +190,7 @@ impl<const N: usize> Norms<N> {
 #[derive(Clone, Debug)]
 struct Fused {
     norm: kernels::BatchNorm,
-    norms: Norms<1>,
+    norms: NormStatistics<1>,
 }
 
 impl Fused {
@@ -205,7 +205,7 @@ impl Kernel<3> for Fused {
         let moments = self.moments(x, weight.len());
         (self.norm.forward(x, weight, bias, moments), Vec::new())
     }
-    fn backward(&self, inputs: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+    fn backward(&self, inputs: [&[f32]; 3], _: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
         let moments = self.moments(inputs[0], inputs[1].len());
         self.norm.backward(inputs, moments, self.norms.statistics, grad)
     }

@@ -1,4 +1,4 @@
-//! Convolution of images, fused on the CPU and Burn's elsewhere.
+//! 2D convolution: a fused kernel on the CPU, Burn's elsewhere.
 
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
@@ -8,12 +8,12 @@ use burn::tensor::ops::ConvOptions;
 use regard_kernels::convolution::Convolution;
 use regard_kernels::linear::NeedsGrad;
 
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 
-/// `[B, C, H, W], [O, C, k, k], [O] -> [B, O, H', W']`, zeros on every side.
+/// `[B, C, H, W], [O, C, k, k], [O] -> [B, O, H', W']`, zero-padded on every side.
 ///
 /// # Panics
-/// When the weight takes other channels than the image has, or the bias has other outputs.
+/// When the image does not have the weight's input channels, or the bias not its output channels.
 pub fn convolution(
     image: Tensor<4>,
     weight: Tensor<4>,
@@ -41,7 +41,7 @@ pub fn convolution(
     }
 }
 
-/// A convolution's own forward pass, and the fused one where there is one.
+/// Runs a Burn convolution with the fused kernel where that supports it.
 pub trait Convolve {
     /// `[B, C, H, W] -> [B, O, H', W']`
     fn convolve(&self, image: Tensor<4>) -> Tensor<4>;
@@ -71,8 +71,8 @@ impl Kernel<2> for Convolution {
     fn forward(&self, [x, weight]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (Convolution::forward(self, x, weight, &[]), Vec::new())
     }
-    fn backward(&self, [x, weight]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
-        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] };
+    fn backward(&self, [x, weight]: [&[f32]; 2], saved: Saved, grad: &[f32]) -> [Vec<f32>; 2] {
+        let wanted = NeedsGrad { input: saved.needs_grad[0], parameters: saved.needs_grad[1] };
         let [input, weight, _] = Convolution::backward(self, x, weight, grad, wanted);
         [input, weight]
     }
@@ -82,8 +82,8 @@ impl Kernel<3> for Convolution {
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (Convolution::forward(self, x, weight, bias), Vec::new())
     }
-    fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
+    fn backward(&self, [x, weight, _]: [&[f32]; 3], saved: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
+        let wanted = NeedsGrad { input: saved.needs_grad[0], parameters: saved.needs_grad[1] || saved.needs_grad[2] };
         Convolution::backward(self, x, weight, grad, wanted)
     }
 }

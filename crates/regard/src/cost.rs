@@ -1,7 +1,7 @@
-//! What a model costs, from shapes alone: nothing is run, nothing is allocated.
+//! The cost of a model, computed from shapes: nothing runs, nothing is allocated.
 //!
-//! Every layer writes what it does into a [`Ledger`], under the same dotted names as parameters and traces. Papers
-//! count differently; each [`Convention`] is a view on the same ledger.
+//! Every layer adds its work to a [`Ledger`], under the same dotted names as parameters and traces. Papers count
+//! differently: a [`Convention`] is how one of them adds the lines up.
 
 use burn::module::Param;
 use burn::nn::PaddingConfig2d;
@@ -10,13 +10,13 @@ use burn::tensor::Tensor;
 use serde::Serialize;
 use std::fmt::Display;
 
-/// A layer that knows its costs.
+/// A layer whose cost can be computed from shapes.
 pub trait Costed {
-    /// Writes the cost of one forward pass over an input `[C, H, W]` or `[N, D]` (no batch), gives the output's shape.
+    /// Adds the cost of one forward pass over an input `[C, H, W]` or `[N, D]` (no batch); returns the output's shape.
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize>;
 }
 
-/// What one layer does, in numbers that every convention can be made of.
+/// The work of one layer, in enough detail for every convention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "work")]
 pub enum Work {
@@ -27,7 +27,7 @@ pub enum Work {
         outputs: u64,
         bias: bool,
     },
-    /// The last layer of a classifier; counters that skip it or its bias can tell it from the others.
+    /// The last layer of a classifier: some conventions skip it or its bias.
     Head {
         macs: u64,
         outputs: u64,
@@ -36,7 +36,7 @@ pub enum Work {
     Product {
         macs: u64,
     },
-    /// A product of two activations that counters of modules do not see: star and clique relations.
+    /// A product of two activations that counters based on module hooks miss: star and clique relations.
     HiddenProduct {
         macs: u64,
     },
@@ -73,20 +73,20 @@ pub enum Work {
     RelativePosition {
         elements: u64,
     },
-    /// Parameters that do no work of their own: tokens, position tables.
+    /// Parameters without arithmetic: tokens, position tables.
     Table,
 }
 
 /// One line of the ledger.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct LedgerLine {
     /// Dotted name of the layer.
     pub name: String,
-    /// Trainable numbers.
+    /// Number of trainable parameters.
     pub parameters: u64,
     #[serde(flatten)]
     pub work: Work,
-    /// Elements that the layer gives, for one picture.
+    /// Elements of the layer's output, for one picture.
     pub activations: u64,
 }
 
@@ -103,7 +103,7 @@ pub enum Convention {
 }
 
 impl Convention {
-    /// What one line costs.
+    /// The cost of one line.
     #[must_use]
     #[allow(clippy::match_same_arms)] // grouped by convention, each in the order of its paper's rule
     pub fn count(self, work: Work) -> u64 {
@@ -153,7 +153,7 @@ impl Convention {
 pub struct Ledger {
     #[serde(skip)]
     path: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<LedgerLine>,
 }
 
 impl Ledger {
@@ -165,7 +165,7 @@ impl Ledger {
         ledger
     }
 
-    /// Writes the lines of a part below its name.
+    /// Adds lines under the name of a part.
     pub fn within<T>(&mut self, part: impl Display, write: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(part.to_string());
         let result = write(self);
@@ -173,15 +173,15 @@ impl Ledger {
         result
     }
 
-    /// The costs of a part below its name: what most layers do with most of their fields.
+    /// Adds the cost of a part under its name.
     pub fn part(&mut self, name: impl Display, part: &impl Costed, shape: Vec<usize>) -> Vec<usize> {
         self.within(name, |ledger| part.cost(shape, ledger))
     }
 
-    /// Adds a line for the layer at this place.
+    /// Adds a line under the current path.
     pub fn line(&mut self, parameters: usize, work: Work, activations: usize) {
         let name = self.path.join(".");
-        self.lines.push(Line { name, parameters: parameters as u64, work, activations: activations as u64 });
+        self.lines.push(LedgerLine { name, parameters: parameters as u64, work, activations: activations as u64 });
     }
 
     /// Adds a line for work without parameters over the elements of a shape.
@@ -190,7 +190,7 @@ impl Ledger {
         self.within(name, |ledger| ledger.line(0, work(elements as u64), elements));
     }
 
-    /// Adds a line for the pooling of a map `[C, H, W]` to `[rows, columns]`, gives the output's shape.
+    /// Adds a line for the pooling of a map `[C, H, W]` to `[rows, columns]`, returns the output's shape.
     pub fn pool(&mut self, name: &str, shape: &[usize], [rows, columns]: [usize; 2], window: usize) -> Vec<usize> {
         let (inputs, outputs) = (shape.iter().product::<usize>(), shape[0] * rows * columns);
         let work = Work::Pool { inputs: inputs as u64, outputs: outputs as u64, window: window as u64 };
@@ -200,11 +200,11 @@ impl Ledger {
 
     /// Every line, in the order of the forward pass.
     #[must_use]
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[LedgerLine] {
         &self.lines
     }
 
-    /// Trainable numbers.
+    /// Number of trainable parameters.
     #[must_use]
     pub fn parameters(&self) -> u64 {
         self.lines.iter().map(|line| line.parameters).sum()
@@ -217,7 +217,7 @@ impl Ledger {
     }
 }
 
-/// Elements of a parameter that may not exist yet.
+/// Number of elements of a parameter, which need not be initialised.
 pub fn size<const D: usize>(parameter: &Param<Tensor<D>>) -> usize {
     parameter.lazy_shape().num_elements()
 }

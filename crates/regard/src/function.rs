@@ -1,4 +1,4 @@
-//! Row-wise functions of every transformer, fused on the CPU and plain Burn elsewhere.
+//! Row-wise functions of transformers: fused kernels on the CPU, Burn operations elsewhere.
 
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData, activation};
@@ -7,7 +7,7 @@ use regard_kernels::encoder::Encoder;
 use regard_kernels::linear::{Linear, NeedsGrad};
 use regard_kernels::{gelu as gelu_kernels, layer_norm as norm_kernels, softmax as softmax_kernels};
 
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 
 /// Softmax over the last axis.
 pub fn softmax<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -49,7 +49,7 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
 /// `x W^T + b` along the last axis: `[.., in], [out, in], [out] -> [.., out]`.
 ///
 /// # Panics
-/// When the last axis has another width than the weight, or the bias another than its outputs; both are named.
+/// When the last axis does not have the weight's input width, or the bias not its output width.
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let mut shape = x.dims();
     let ([outputs, inputs], width) = (weight.dims(), shape[D - 1]);
@@ -78,7 +78,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tens
 
 /// A whole pre-norm block of an encoder, `[B, N, D] -> [B, N, D]`, for tensors that [`fused::runs_on`].
 ///
-/// `norms` are weight and bias of the first and of the second; `maps` are qkv, proj, fc1 and fc2.
+/// `norms` are weight and bias of the first and the second norm; `maps` are qkv, proj, fc1 and fc2.
 pub(crate) fn encoder_block(
     x: Tensor<3>,
     heads: usize,
@@ -110,12 +110,12 @@ pub(crate) fn encoder_block(
     fused::apply(kernel, inputs, shape)
 }
 
-/// The sum of the cross-entropies of rows of logits `[R, V]` against their targets; rows of padding have none.
+/// The sum of the cross-entropies of rows of logits `[R, V]` with their targets; rows without a target are ignored.
 ///
-/// `smoothing` is the probability that is taken from a target and given to all tokens alike.
+/// `smoothing` is the label smoothing: the probability taken from the target and spread evenly over all classes.
 ///
 /// # Panics
-/// When there is not one target for each row, or one is not among the logits.
+/// When the number of targets is not the number of rows, or a target is not a class.
 pub fn cross_entropy(logits: Tensor<2>, targets: Vec<Option<u32>>, smoothing: f64) -> Tensor<1> {
     let [rows, classes] = logits.dims();
     assert!(rows == targets.len(), "cross_entropy: {rows} rows of logits, {} targets", targets.len());
@@ -159,7 +159,7 @@ pub fn bias_gelu<const D: usize>(x: Tensor<D>, bias: Tensor<1>) -> Tensor<D> {
     fused::apply(Gelu, [x.into_dispatch(), bias.into_dispatch()], shape)
 }
 
-/// By its definition, since the derivative that Burn has for its own is that of an approximation.
+/// By its definition, because the derivative of Burn's GELU is that of an approximation.
 fn plain_gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let twice = x.clone().mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0);
     x * twice.mul_scalar(0.5)
@@ -178,9 +178,9 @@ impl Kernel<1> for Softmax {
         let run = if self.log { softmax_kernels::log_softmax } else { softmax_kernels::softmax };
         (run(x, self.width), Vec::new())
     }
-    fn backward(&self, _: [&[f32]; 1], kept: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, _: [&[f32]; 1], saved: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         let run = if self.log { softmax_kernels::log_softmax_backward } else { softmax_kernels::softmax_backward };
-        [run(kept.out, grad, self.width)]
+        [run(saved.out, grad, self.width)]
     }
 }
 
@@ -193,8 +193,8 @@ impl Kernel<3> for LayerNorm {
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         norm_kernels::layer_norm(x, weight, bias, self.epsilon)
     }
-    fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        norm_kernels::layer_norm_backward(x, weight, kept.extra, grad)
+    fn backward(&self, [x, weight, _]: [&[f32]; 3], saved: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
+        norm_kernels::layer_norm_backward(x, weight, saved.extra, grad)
     }
 }
 
@@ -202,8 +202,8 @@ impl Kernel<2> for Linear {
     fn forward(&self, [x, weight]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (Linear::forward(self, x, weight, &[]), Vec::new())
     }
-    fn backward(&self, [x, weight]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
-        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] };
+    fn backward(&self, [x, weight]: [&[f32]; 2], saved: Saved, grad: &[f32]) -> [Vec<f32>; 2] {
+        let wanted = NeedsGrad { input: saved.needs_grad[0], parameters: saved.needs_grad[1] };
         let [input, weight, _] = Linear::backward(self, x, weight, grad, wanted);
         [input, weight]
     }
@@ -213,8 +213,8 @@ impl Kernel<3> for Linear {
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (Linear::forward(self, x, weight, bias), Vec::new())
     }
-    fn backward(&self, [x, weight, _]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        let wanted = NeedsGrad { input: kept.wanted[0], parameters: kept.wanted[1] || kept.wanted[2] };
+    fn backward(&self, [x, weight, _]: [&[f32]; 3], saved: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
+        let wanted = NeedsGrad { input: saved.needs_grad[0], parameters: saved.needs_grad[1] || saved.needs_grad[2] };
         Linear::backward(self, x, weight, grad, wanted)
     }
 }
@@ -224,8 +224,8 @@ impl Kernel<1> for CrossEntropy {
         let (loss, sums) = CrossEntropy::forward(self, logits);
         (vec![loss], sums)
     }
-    fn backward(&self, [logits]: [&[f32]; 1], kept: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
-        [CrossEntropy::backward(self, logits, kept.extra, grad[0])]
+    fn backward(&self, [logits]: [&[f32]; 1], saved: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
+        [CrossEntropy::backward(self, logits, saved.extra, grad[0])]
     }
 }
 
@@ -236,9 +236,9 @@ impl Kernel<13> for Encoder {
     fn infer(&self, [x, parameters @ ..]: [&[f32]; 13]) -> Vec<f32> {
         Encoder::infer(self, x, parameters)
     }
-    fn backward(&self, [x, parameters @ ..]: [&[f32]; 13], kept: Kept, grad: &[f32]) -> [Vec<f32>; 13] {
-        let wanted = kept.wanted[1..].contains(&true);
-        let (input, grads) = Encoder::backward(self, x, parameters, kept.extra, grad, wanted);
+    fn backward(&self, [x, parameters @ ..]: [&[f32]; 13], saved: Saved, grad: &[f32]) -> [Vec<f32>; 13] {
+        let wanted = saved.needs_grad[1..].contains(&true);
+        let (input, grads) = Encoder::backward(self, x, parameters, saved.extra, grad, wanted);
         let mut grads = std::iter::once(input).chain(grads);
         std::array::from_fn(|_| grads.next().expect("an input and twelve parameters"))
     }
@@ -251,7 +251,7 @@ impl Kernel<1> for Gelu {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (gelu_kernels::gelu(x), Vec::new())
     }
-    fn backward(&self, [x]: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, [x]: [&[f32]; 1], _: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         [gelu_kernels::gelu_backward(x, grad)]
     }
 }
@@ -260,7 +260,7 @@ impl Kernel<2> for Gelu {
     fn forward(&self, [x, bias]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (gelu_kernels::bias_gelu(x, bias), Vec::new())
     }
-    fn backward(&self, [x, bias]: [&[f32]; 2], _: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
+    fn backward(&self, [x, bias]: [&[f32]; 2], _: Saved, grad: &[f32]) -> [Vec<f32>; 2] {
         gelu_kernels::bias_gelu_backward(x, bias, grad)
     }
 }

@@ -22,28 +22,28 @@ type Tracked = FloatTensor<Autodiff<Flex>>;
 
 /// A differentiable function of `N` contiguous f32 arrays.
 pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
-    /// Whether the backward pass looks at the output; otherwise it is not kept alive for it.
+    /// Whether the backward pass reads the output. If not, the output is not saved for it.
     const NEEDS_OUT: bool = false;
 
-    /// The output, and whatever the backward pass wants kept.
+    /// The output, and what to save for the backward pass.
     fn forward(&self, inputs: [&[f32]; N]) -> (Vec<f32>, Vec<f32>);
 
-    /// The output alone, when there will be no backward pass.
+    /// The output alone, for inference.
     fn infer(&self, inputs: [&[f32]; N]) -> Vec<f32> {
         self.forward(inputs).0
     }
 
     /// One gradient for each input.
-    fn backward(&self, inputs: [&[f32]; N], kept: Kept, grad: &[f32]) -> [Vec<f32>; N];
+    fn backward(&self, inputs: [&[f32]; N], saved: Saved, grad: &[f32]) -> [Vec<f32>; N];
 }
 
-/// What the forward pass left for the backward pass; `out` is empty unless [`Kernel::NEEDS_OUT`].
+/// What the forward pass saved for the backward pass; `out` is empty unless [`Kernel::NEEDS_OUT`].
 #[derive(Clone, Copy)]
-pub(crate) struct Kept<'a> {
+pub(crate) struct Saved<'a> {
     pub out: &'a [f32],
     pub extra: &'a [f32],
-    /// Which inputs a gradient is asked of; the others may be left empty.
-    pub wanted: &'a [bool],
+    /// Which inputs need a gradient; the gradients of the others may be empty.
+    pub needs_grad: &'a [bool],
 }
 
 /// Whether the kernels can take this tensor: f32 on the CPU device.
@@ -59,17 +59,16 @@ pub(crate) fn runs_on<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && is_flex(&tensor.clone().into_dispatch().kind)
 }
 
-/// The numbers of a tensor for which [`runs_on`] holds, where they are.
-pub(crate) struct Numbers(FlexTensor);
+/// The values of a tensor for which [`runs_on`] holds, without a copy if they are contiguous.
+pub(crate) struct FloatSlice(FlexTensor);
 
-impl Numbers {
-    /// Copies them only when they do not lie in order.
+impl FloatSlice {
     pub(crate) fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         Self(contiguous(untracked(tensor.into_dispatch().kind)))
     }
 }
 
-impl Deref for Numbers {
+impl Deref for FloatSlice {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
@@ -100,10 +99,10 @@ fn differentiable<const N: usize, K: Kernel<N>>(kernel: K, inputs: [Tracked; N],
     let inputs = inputs.map(|input| contiguous(input.into_primitive()));
     let (out, extra) = kernel.forward(inputs.each_ref().map(slice));
     let out = tensor(out, shape);
-    match (Step { kernel }).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+    match (BackwardStep { kernel }).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
-            let kept = K::NEEDS_OUT.then(|| out.clone());
-            let state = State { inputs, out: kept, extra: Arc::new(extra) };
+            let saved_out = K::NEEDS_OUT.then(|| out.clone());
+            let state = State { inputs, out: saved_out, extra: Arc::new(extra) };
             prep.finish(state, out)
         }
         OpsKind::UnTracked(prep) => prep.finish(out),
@@ -111,7 +110,7 @@ fn differentiable<const N: usize, K: Kernel<N>>(kernel: K, inputs: [Tracked; N],
 }
 
 #[derive(Debug)]
-struct Step<K> {
+struct BackwardStep<K> {
     kernel: K,
 }
 
@@ -122,15 +121,15 @@ struct State<const N: usize> {
     extra: Arc<Vec<f32>>,
 }
 
-impl<const N: usize, K: Kernel<N>> Backward<Flex, N> for Step<K> {
+impl<const N: usize, K: Kernel<N>> Backward<Flex, N> for BackwardStep<K> {
     type State = State<N>;
 
     fn backward(self, ops: Ops<State<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let grad = contiguous(grads.consume::<Flex>(&ops.node));
         let State { inputs, out, extra } = ops.state;
-        let wanted = ops.parents.each_ref().map(Option::is_some);
-        let kept = Kept { out: out.as_ref().map_or(&[], slice), extra: &extra, wanted: &wanted };
-        let input_grads = self.kernel.backward(inputs.each_ref().map(slice), kept, slice(&grad));
+        let needs_grad = ops.parents.each_ref().map(Option::is_some);
+        let saved = Saved { out: out.as_ref().map_or(&[], slice), extra: &extra, needs_grad: &needs_grad };
+        let input_grads = self.kernel.backward(inputs.each_ref().map(slice), saved, slice(&grad));
         for ((node, input), grad) in ops.parents.into_iter().zip(&inputs).zip(input_grads) {
             if let Some(node) = node {
                 grads.register::<Flex>(node.id, tensor(grad, input.shape().to_vec()));

@@ -1,9 +1,9 @@
-//! One forward pass: who listens, and what was recorded.
+//! One forward pass: what to record, and what was recorded.
 //!
-//! Fused kernels never form the attention weights, so nothing could hook onto them. Every operator
-//! therefore gets a [`Pass`]: when nobody listens it runs fused; when somebody does, it runs the
-//! path that forms the weights and hands them over under a dotted name that equals the parameter
-//! path of the layer, such as `blocks.3.attn.weights`.
+//! Fused kernels never form the attention weights, so a hook could not see them. Every operator
+//! therefore takes a [`Pass`]. If the pass records nothing, the operator runs its fused kernel. If it records,
+//! the operator forms the weights and records them under the dotted path of the layer's parameters, such as
+//! `blocks.3.attn.weights`.
 
 mod depth;
 mod dropout;
@@ -15,41 +15,41 @@ use std::fmt::Display;
 
 use crate::Error;
 pub use depth::StochasticDepth;
-pub use dropout::Draws;
+pub use dropout::DropoutKey;
 pub use geometry::{Axes, Geometry, Reach, WEIGHTS};
 
-/// A forward pass on its way through a model.
+/// The state of one forward pass through a model.
 #[derive(Debug, Default)]
 pub struct Pass {
     path: Vec<String>,
-    listener: Listener,
-    /// Whether all attention weights are recorded, whatever the listener's names.
+    recording: Recording,
+    /// Whether all attention weights are recorded, in addition to `recording`.
     attention: bool,
     /// How the tokens of this part of the model are laid out: queries and keys.
     axes: Option<[Axes; 2]>,
     trace: Trace,
     depth: Option<depth::Depth>,
     dropout: Option<dropout::Dropout>,
-    probing: Probing,
+    probe: Probe,
 }
 
 #[derive(Debug, Default)]
-enum Listener {
+enum Recording {
     #[default]
-    Nobody,
+    Nothing,
     Everything,
     Names(Vec<String>),
 }
 
 /// What is added to watched tensors.
 #[derive(Debug, Default)]
-enum Probing {
+enum Probe {
     #[default]
-    Nothing,
-    /// Zeros whose gradients are kept: those of the tensors themselves.
-    Zeros,
-    /// A tensor, under one name.
-    Nudge(String, Box<DispatchTensor>),
+    None,
+    /// Zeros that require a gradient: it is the gradient of the tensor.
+    Gradients,
+    /// A tensor, added to the one with this name.
+    Perturbation(String, Box<DispatchTensor>),
 }
 
 impl Pass {
@@ -59,35 +59,35 @@ impl Pass {
         Self::default()
     }
 
-    /// A pass that records everything that operators offer.
+    /// A pass that records everything that operators and layers offer.
     #[must_use]
     pub fn recording() -> Self {
-        Self { listener: Listener::Everything, ..Self::default() }
+        Self { recording: Recording::Everything, ..Self::default() }
     }
 
     /// A pass that records these full names only, such as `blocks.3.attn.weights`; `*` stands for any one part.
     #[must_use]
     pub fn recording_only<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
-        Self { listener: Listener::Names(names), ..Self::default() }
+        Self { recording: Recording::Names(names), ..Self::default() }
     }
 
-    /// A pass that records all attention weights and, beside them, these full names.
+    /// A pass that records all attention weights and these full names.
     #[must_use]
     pub fn recording_attention<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self { attention: true, ..Self::recording_only(names) }
     }
 
-    /// The same, and the gradients of what models watch can be read after a backward pass: [`Trace::gradient`].
+    /// Also keeps the gradients of watched tensors: read them with [`Trace::gradient`] after the backward pass.
     #[must_use]
     pub fn with_gradients(self) -> Self {
-        Self { probing: Probing::Zeros, ..self }
+        Self { probe: Probe::Gradients, ..self }
     }
 
-    /// The same with a tensor added to what the model watches under this full name: how does the answer change?
+    /// Adds a tensor to the watched tensor of this full name, for finite differences.
     #[must_use]
-    pub fn nudged<const D: usize>(self, name: impl Into<String>, by: Tensor<D>) -> Self {
-        Self { probing: Probing::Nudge(name.into(), Box::new(by.into_dispatch())), ..self }
+    pub fn perturbed<const D: usize>(self, name: impl Into<String>, by: Tensor<D>) -> Self {
+        Self { probe: Probe::Perturbation(name.into(), Box::new(by.into_dispatch())), ..self }
     }
 
     /// Runs a part of the model; what it records is named below `part`.
@@ -98,57 +98,57 @@ impl Pass {
         result
     }
 
-    /// Whether nobody listens and nothing is dropped at random: parts of a model may then run as one fused operation.
+    /// Whether nothing is recorded and nothing is dropped at random: parts of a model may then run as one fused operation.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        let unwatched = matches!((&self.listener, &self.probing), (Listener::Nobody, Probing::Nothing));
+        let unwatched = matches!((&self.recording, &self.probe), (Recording::Nothing, Probe::None));
         unwatched && self.dropout.is_none() && self.depth.as_ref().is_none_or(depth::Depth::is_idle)
     }
 
-    /// Whether somebody wants `name` at this point of the model.
+    /// Whether `name` is recorded at this point of the model.
     #[must_use]
-    pub fn listens(&self, name: &str) -> bool {
-        if matches!(&self.probing, Probing::Nudge(nudged, _) if *nudged == self.full_name(name)) {
+    pub fn records(&self, name: &str) -> bool {
+        if matches!(&self.probe, Probe::Perturbation(perturbed, _) if *perturbed == self.full_name(name)) {
             return true;
         }
-        match &self.listener {
-            Listener::Nobody => false,
-            Listener::Everything => true,
-            Listener::Names(names) => {
+        match &self.recording {
+            Recording::Nothing => false,
+            Recording::Everything => true,
+            Recording::Names(names) => {
                 let name = self.full_name(name);
                 names.iter().any(|pattern| matches(pattern, &name))
             }
         }
     }
 
-    /// Hands a tensor over; free when nobody listens.
+    /// Records a tensor, if the pass records this name; otherwise it costs nothing.
     pub fn record<const D: usize>(&mut self, name: &str, tensor: &Tensor<D>) {
-        if self.listens(name) {
+        if self.records(name) {
             self.trace.entries.push((self.full_name(name), tensor.clone().into_dispatch()));
         }
     }
 
-    /// Hands a tensor over and gives back what the model goes on with: the same, unless somebody
-    /// [differentiates](Self::with_gradients) by it or [nudges](Self::nudged) it.
+    /// Records a tensor and returns what the model continues with: the same values, tracked if the pass keeps
+    /// [gradients](Self::with_gradients), or changed if it is [perturbed](Self::perturbed).
     #[must_use]
     pub fn watch<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Tensor<D> {
-        if !self.listens(name) {
+        if !self.records(name) {
             return tensor;
         }
         self.watch_as(self.full_name(name), tensor)
     }
 
     fn watch_as<const D: usize>(&mut self, full: String, tensor: Tensor<D>) -> Tensor<D> {
-        let tensor = match &self.probing {
-            // Burn keeps the gradients of leaves alone; the sum passes its own on to a leaf unchanged
-            Probing::Zeros => {
+        let tensor = match &self.probe {
+            // Burn keeps only the gradients of leaves; a sum passes its gradient to a leaf unchanged
+            Probe::Gradients => {
                 let tensor = tensor.autodiff();
                 let leaf = tensor.zeros_like().detach().require_grad();
                 self.trace.leaves.push((full.clone(), leaf.clone().into_dispatch()));
                 tensor + leaf
             }
-            Probing::Nudge(name, by) if *name == full => tensor + Tensor::from_dispatch((**by).clone()),
-            Probing::Nothing | Probing::Nudge(..) => tensor,
+            Probe::Perturbation(name, by) if *name == full => tensor + Tensor::from_dispatch((**by).clone()),
+            Probe::None | Probe::Perturbation(..) => tensor,
         };
         self.trace.entries.push((full, tensor.clone().into_dispatch()));
         tensor
@@ -169,7 +169,7 @@ impl Pass {
     }
 }
 
-/// Whether a name has the parts of a pattern, where `*` stands for any one part.
+/// Whether a dotted name matches a pattern, in which `*` stands for any one part.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.split('.'), name.split('.'));
@@ -186,9 +186,9 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Trace {
     entries: Vec<(String, DispatchTensor)>,
-    /// Stand-ins of watched tensors, whose gradients are theirs.
+    /// The zeros added to watched tensors; their gradients are those of the tensors.
     leaves: Vec<(String, DispatchTensor)>,
-    /// What recorded attention weights mean.
+    /// The geometry of recorded attention weights.
     geometries: Vec<(String, Geometry)>,
 }
 
@@ -201,13 +201,13 @@ impl Trace {
     /// The tensor recorded under `name`.
     ///
     /// # Errors
-    /// When nothing of that name and rank was recorded; the error lists what was.
+    /// When no tensor of that name and rank was recorded; the error lists those that were.
     pub fn get<const D: usize>(&self, name: &str) -> Result<Tensor<D>, Error> {
         found(&self.entries, name)
             .ok_or_else(|| Error::NotRecorded { name: format!("{name} of rank {D}"), known: self.to_string() })
     }
 
-    /// The gradient of what was watched under `name`, from a pass [with gradients](Pass::with_gradients).
+    /// The gradient of the tensor watched under `name`, from a pass [with gradients](Pass::with_gradients).
     ///
     /// # Errors
     /// When nothing of that name and rank was watched, or the gradient did not reach it.
@@ -289,11 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_drops_anything_at_random_or_is_listened_to_is_not_plain() {
-        let depth = |rate| Pass::training(StochasticDepth { rate, uniform: true, seed: 1, step: 1 });
+    fn a_pass_that_drops_anything_at_random_or_records_is_not_plain() {
+        let depth = |rate| Pass::with_stochastic_depth(StochasticDepth { rate, uniform: true, seed: 1, step: 1 });
         assert!(Pass::silent().is_plain() && depth(0.0).is_plain());
         assert!(!depth(0.1).is_plain());
-        assert!(!Pass::with_dropout(Draws { seed: 1, step: 1 }).is_plain(), "dropout was once ignored");
+        assert!(!Pass::with_dropout(DropoutKey { seed: 1, step: 1 }).is_plain(), "dropout was once ignored");
         assert!(!Pass::recording().is_plain() && !Pass::recording_attention(["x"]).is_plain());
         assert!(!Pass::silent().with_gradients().is_plain());
     }
@@ -327,13 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn a_nudge_changes_what_follows_and_watching_alone_changes_nothing() {
+    fn a_perturbation_changes_what_follows_and_watching_alone_changes_nothing() {
         let values = |pass: Pass| squares(pass).0.into_data().iter::<f32>().collect::<Vec<_>>();
         let by = || Tensor::<1>::from_data([1.0, 0.0], &device::cpu());
         assert_eq!(values(Pass::silent()), [4.0, 36.0]);
         assert_eq!(values(Pass::recording()), [4.0, 36.0]);
-        assert_eq!(values(Pass::silent().nudged("layer.twice", by())), [9.0, 36.0]);
-        assert_eq!(values(Pass::silent().nudged("layer.other", by())), [4.0, 36.0]);
+        assert_eq!(values(Pass::silent().perturbed("layer.twice", by())), [9.0, 36.0]);
+        assert_eq!(values(Pass::silent().perturbed("layer.other", by())), [4.0, 36.0]);
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl BlockNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch_norm::Running;
+    use crate::batch_norm::RunningStat;
     use crate::models::preset;
     use crate::testing::{assert_close, random, stirred};
     use crate::weights::{self, Export, LoadOptions, Upstream};
@@ -349,7 +349,7 @@ mod tests {
             let blocks = resnet.layer_.iter().flatten();
             let norms = blocks.flat_map(|block| [&block.bn1, &block.bn2].into_iter().chain(&block.bn3));
             for (seed, norm) in norms.chain([&resnet.bn1]).enumerate() {
-                let noise = |moment: &Running, seed| random(moment.value().dims(), seed as u64);
+                let noise = |moment: &RunningStat, seed| random(moment.value().dims(), seed as u64);
                 norm.running_mean.set(noise(&norm.running_mean, seed));
                 norm.running_var.set(noise(&norm.running_var, seed + 100) * 0.5 + 4.0);
             }

@@ -78,7 +78,7 @@ impl ClassGradients {
         let gradient = self.by::<D>(name)?;
         let model = frozen(model);
         let moved = |by: Tensor<D>| -> Result<f64, Error> {
-            let logits = model.forward(images.clone(), &mut Pass::silent().nudged(name, by));
+            let logits = model.forward(images.clone(), &mut Pass::silent().perturbed(name, by));
             Ok(of_class(logits, class)?.into_scalar::<f32>().into())
         };
         slopes(&gradient, moved)

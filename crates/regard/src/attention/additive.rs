@@ -16,7 +16,7 @@ use regard_kernels::additive as kernels;
 
 use super::{Attended, check};
 use crate::Pass;
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 
 const NAME: &str = "additive";
 
@@ -138,7 +138,7 @@ impl Kernel<3> for Fused {
     fn forward(&self, inputs: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (self.0.forward(inputs), Vec::new())
     }
-    fn backward(&self, inputs: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+    fn backward(&self, inputs: [&[f32]; 3], _: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
         self.0.backward(inputs, grad)
     }
 }

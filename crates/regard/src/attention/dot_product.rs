@@ -11,7 +11,7 @@ use regard_kernels::attention::Attention;
 
 use super::{Attended, check};
 use crate::Pass;
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 use crate::pass::Geometry;
 
 /// Which keys a query may look at, and how scores become weights.
@@ -147,8 +147,8 @@ impl Kernel<1> for Fused {
     fn forward(&self, [qkv]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward_rows(qkv)
     }
-    fn backward(&self, [qkv]: [&[f32]; 1], kept: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
-        [self.0.backward_rows(qkv, kept.out, kept.extra, grad)]
+    fn backward(&self, [qkv]: [&[f32]; 1], saved: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
+        [self.0.backward_rows(qkv, saved.out, saved.extra, grad)]
     }
 }
 
@@ -158,8 +158,8 @@ impl Kernel<3> for Fused {
     fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward(query, key, value, &[])
     }
-    fn backward(&self, [query, key, value]: [&[f32]; 3], kept: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
-        let [query, key, value, _] = self.0.backward([query, key, value, &[]], kept.out, kept.extra, grad);
+    fn backward(&self, [query, key, value]: [&[f32]; 3], saved: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
+        let [query, key, value, _] = self.0.backward([query, key, value, &[]], saved.out, saved.extra, grad);
         [query, key, value]
     }
 }
@@ -170,8 +170,8 @@ impl Kernel<4> for Fused {
     fn forward(&self, [query, key, value, bias]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward(query, key, value, bias)
     }
-    fn backward(&self, inputs: [&[f32]; 4], kept: Kept, grad: &[f32]) -> [Vec<f32>; 4] {
-        self.0.backward(inputs, kept.out, kept.extra, grad)
+    fn backward(&self, inputs: [&[f32]; 4], saved: Saved, grad: &[f32]) -> [Vec<f32>; 4] {
+        self.0.backward(inputs, saved.out, saved.extra, grad)
     }
 }
 

@@ -83,7 +83,7 @@ impl Gamma {
 #[cfg(test)]
 pub(crate) mod samples {
     use super::*;
-    use crate::batch_norm::Running;
+    use crate::batch_norm::RunningStat;
     use crate::testing::{noise, random_on};
     use burn::module::ParamId;
 
@@ -134,8 +134,8 @@ pub(crate) mod samples {
                 gamma: Param::initialized(ParamId::new(), scale.clone()),
                 beta: Param::initialized(ParamId::new(), shift.clone()),
                 training: Param::from_bool(false),
-                running_mean: Running::new(random_on([width], seed, &scale.device()).mul_scalar(0.3)),
-                running_var: Running::new(random_on([width], seed + 1, &scale.device()).add_scalar(2.0)),
+                running_mean: RunningStat::new(random_on([width], seed, &scale.device()).mul_scalar(0.3)),
+                running_var: RunningStat::new(random_on([width], seed + 1, &scale.device()).add_scalar(2.0)),
                 momentum: 0.1,
                 epsilon: 1e-5,
             };

@@ -17,7 +17,7 @@ use regard_kernels::window::Window;
 use super::window::{Border, outside, unfold};
 use super::{Attended, check};
 use crate::Pass;
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 use crate::pass::{Geometry, Reach};
 
 /// Heads and window of local attention.
@@ -91,7 +91,7 @@ impl Kernel<3> for Fused {
     fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (self.0.forward([query, key, value, &[], &[]]), Vec::new())
     }
-    fn backward(&self, [query, key, value]: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+    fn backward(&self, [query, key, value]: [&[f32]; 3], _: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
         let [query, key, value, ..] = self.0.backward([query, key, value, &[], &[]], grad);
         [query, key, value]
     }
@@ -101,7 +101,7 @@ impl Kernel<5> for Fused {
     fn forward(&self, inputs: [&[f32]; 5]) -> (Vec<f32>, Vec<f32>) {
         (self.0.forward(inputs), Vec::new())
     }
-    fn backward(&self, inputs: [&[f32]; 5], _: Kept, grad: &[f32]) -> [Vec<f32>; 5] {
+    fn backward(&self, inputs: [&[f32]; 5], _: Saved, grad: &[f32]) -> [Vec<f32>; 5] {
         self.0.backward(inputs, grad)
     }
 }

@@ -18,8 +18,8 @@ use regard_kernels::window::Window;
 use super::window::{Border, aggregate, check_odd, check_window, unfold};
 use super::{Attended, Gamma, check};
 use crate::Pass;
-use crate::batch_norm::Norms;
-use crate::fused::{self, Kept, Kernel};
+use crate::batch_norm::NormStatistics;
+use crate::fused::{self, Kernel, Saved};
 use crate::pass::{Geometry, Reach};
 
 /// The relation `delta` between two pixels' features.
@@ -132,7 +132,7 @@ pub fn pairwise(
     if !pass.wants_weights()
         && fused::runs_on(&phi)
         && options.window <= Window::LARGEST
-        && let Some(norms) = Norms::new([&gamma.norm1, &gamma.norm2], &phi.device())
+        && let Some(norms) = NormStatistics::new([&gamma.norm1, &gamma.norm2], &phi.device())
     {
         return Attended { out: fused(phi, psi, beta, position, gamma, options, norms), weights: None };
     }
@@ -150,7 +150,7 @@ fn fused(
     position: Option<Tensor<3>>,
     gamma: &Gamma,
     options: &Pairwise,
-    norms: Norms<2>,
+    norms: NormStatistics<2>,
 ) -> Tensor<4> {
     let [batch, features, height, width] = phi.dims();
     let shape = beta.dims();
@@ -169,14 +169,14 @@ fn fused(
 #[derive(Clone, Debug)]
 struct Fused {
     case: kernels::Pairwise,
-    norms: Norms<2>,
+    norms: NormStatistics<2>,
 }
 
 impl Kernel<5> for Fused {
     fn forward(&self, inputs: [&[f32]; 5]) -> (Vec<f32>, Vec<f32>) {
         (self.case.forward(inputs, self.norms.moments(|| self.case.moments(inputs))), Vec::new())
     }
-    fn backward(&self, inputs: [&[f32]; 5], _: Kept, grad: &[f32]) -> [Vec<f32>; 5] {
+    fn backward(&self, inputs: [&[f32]; 5], _: Saved, grad: &[f32]) -> [Vec<f32>; 5] {
         let moments = self.norms.moments(|| self.case.moments(inputs));
         self.case.backward(inputs, moments, self.norms.statistics, grad)
     }
@@ -186,8 +186,8 @@ impl Kernel<4> for Fused {
     fn forward(&self, [phi, psi, beta, gamma]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
         Kernel::<5>::forward(self, [phi, psi, beta, &[], gamma])
     }
-    fn backward(&self, [phi, psi, beta, gamma]: [&[f32]; 4], kept: Kept, grad: &[f32]) -> [Vec<f32>; 4] {
-        let [phi, psi, beta, _, gamma] = Kernel::<5>::backward(self, [phi, psi, beta, &[], gamma], kept, grad);
+    fn backward(&self, [phi, psi, beta, gamma]: [&[f32]; 4], saved: Saved, grad: &[f32]) -> [Vec<f32>; 4] {
+        let [phi, psi, beta, _, gamma] = Kernel::<5>::backward(self, [phi, psi, beta, &[], gamma], saved, grad);
         [phi, psi, beta, gamma]
     }
 }

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::window::{Border, aggregate, check_odd, check_window, unfold};
 use super::{Attended, Gamma, check};
 use crate::Pass;
-use crate::batch_norm::Norms;
-use crate::fused::{self, Kept, Kernel};
+use crate::batch_norm::NormStatistics;
+use crate::fused::{self, Kernel, Saved};
 use crate::pass::{Geometry, Reach};
 
 /// The relation `delta` of a whole patch.
@@ -110,7 +110,7 @@ fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma,
     let [batch, features, height, width] = psi.dims();
     let values = beta.dims()[1];
     let window = Window::new(height, width, options.window);
-    let norms = Norms::new([&gamma.norm1], &psi.device()).expect("one norm agrees with itself");
+    let norms = NormStatistics::new([&gamma.norm1], &psi.device()).expect("a single norm has one mode and one epsilon");
     let relate =
         Relate { case: options.kernel(batch, features, phi.is_some(), [height, width], gamma), norms: norms.clone() };
     let (parameters, psi) = (gamma.flat_first().into_dispatch(), psi.into_dispatch());
@@ -136,7 +136,7 @@ fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma,
 #[derive(Clone, Debug)]
 struct Relate {
     case: PatchRelate,
-    norms: Norms<1>,
+    norms: NormStatistics<1>,
 }
 
 impl Kernel<3> for Relate {
@@ -144,7 +144,7 @@ impl Kernel<3> for Relate {
         let [moments] = self.norms.moments(|| [self.case.moments(inputs)]);
         (self.case.forward(inputs, moments), Vec::new())
     }
-    fn backward(&self, inputs: [&[f32]; 3], _: Kept, grad: &[f32]) -> [Vec<f32>; 3] {
+    fn backward(&self, inputs: [&[f32]; 3], _: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
         let [moments] = self.norms.moments(|| [self.case.moments(inputs)]);
         self.case.backward(inputs, moments, self.norms.statistics, grad)
     }
@@ -154,8 +154,8 @@ impl Kernel<2> for Relate {
     fn forward(&self, [psi, gamma]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         Kernel::<3>::forward(self, [&[], psi, gamma])
     }
-    fn backward(&self, [psi, gamma]: [&[f32]; 2], kept: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
-        let [_, psi, gamma] = Kernel::<3>::backward(self, [&[], psi, gamma], kept, grad);
+    fn backward(&self, [psi, gamma]: [&[f32]; 2], saved: Saved, grad: &[f32]) -> [Vec<f32>; 2] {
+        let [_, psi, gamma] = Kernel::<3>::backward(self, [&[], psi, gamma], saved, grad);
         [psi, gamma]
     }
 }
@@ -167,7 +167,7 @@ impl Kernel<4> for Aggregate {
     fn forward(&self, inputs: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
         (self.0.forward(inputs), Vec::new())
     }
-    fn backward(&self, inputs: [&[f32]; 4], _: Kept, grad: &[f32]) -> [Vec<f32>; 4] {
+    fn backward(&self, inputs: [&[f32]; 4], _: Saved, grad: &[f32]) -> [Vec<f32>; 4] {
         self.0.backward(inputs, grad)
     }
 }

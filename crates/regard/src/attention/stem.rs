@@ -16,7 +16,7 @@ use super::dot_product::dot_product_as;
 use super::local::{self, check_relative};
 use super::{Attended, DotProduct, Relative, check, project};
 use crate::Pass;
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 use crate::pass::{Geometry, Reach};
 
 /// Heads and block of the attention stem.
@@ -142,7 +142,7 @@ impl Kernel<1> for Lanes {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (self.0.interleave(x), Vec::new())
     }
-    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, _: [&[f32]; 1], _: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         [self.0.separate(grad)]
     }
 }
@@ -154,7 +154,7 @@ impl Kernel<1> for Pixels {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (self.0.separate(x), Vec::new())
     }
-    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, _: [&[f32]; 1], _: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         [self.0.interleave(grad)]
     }
 }

@@ -1,7 +1,7 @@
-//! A tensor that the forward pass changes.
+//! A running statistic: a tensor that the forward pass updates.
 //!
-//! Burn's `RunningState` shows a change only after the next one, and copies of it share one value. Checkpoints need
-//! the newest value, and the average of a model's weights must not write into the model: this has neither trait.
+//! Burn's `RunningState` shows an update only after the next one, and its clones share one value. Checkpoints need
+//! the newest value, and the average of a model's weights must not write into the model, so this type does neither.
 
 use burn::module::{
     Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param, ParamId,
@@ -9,14 +9,14 @@ use burn::module::{
 use burn::tensor::{Device, Tensor};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A running moment `[C]`: part of the module's state, but not of what is optimised.
+/// A running mean or variance `[C]`: part of the module's state, but not trainable.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningStat {
     id: ParamId,
     value: Mutex<Tensor<1>>,
 }
 
-impl Running {
+impl RunningStat {
     pub fn new(value: Tensor<1>) -> Self {
         Self::with_id(ParamId::new(), value)
     }
@@ -26,7 +26,7 @@ impl Running {
         self.lock().clone()
     }
 
-    /// Takes another value; no gradient goes into it.
+    /// Replaces the value, detached from the autodiff graph.
     pub fn set(&self, value: Tensor<1>) {
         *self.lock() = value.detach();
     }
@@ -40,18 +40,18 @@ impl Running {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tensor<1>> {
-        // a tensor is put there in one go: whoever panicked left a whole one
+        // the value is replaced as a whole, so a panic cannot leave it half-written
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Clone for Running {
+impl Clone for RunningStat {
     fn clone(&self) -> Self {
         Self::with_id(self.id, self.value())
     }
 }
 
-impl Module for Running {
+impl Module for RunningStat {
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
         visitor.visit_float(&self.parameter());
     }
@@ -90,10 +90,10 @@ impl Module for Running {
     }
 }
 
-impl ModuleDisplayDefault for Running {
+impl ModuleDisplayDefault for RunningStat {
     fn content(&self, content: Content) -> Option<Content> {
         content.add_formatted(&"Running".to_string()).optional()
     }
 }
 
-impl ModuleDisplay for Running {}
+impl ModuleDisplay for RunningStat {}

@@ -136,7 +136,7 @@ fn gradients_are_differences() {
     let inputs = [("x", noise(4 * 3 * 5, 1)), ("gamma", noise(3, 2)), ("beta", noise(3, 3))];
     assert_gradients_are_differences(&inputs, |p| {
         let training = device::cpu().autodiff();
-        let norms = Norms::new([&BatchNorm::new(3, &training)], &training).unwrap();
+        let norms = NormStatistics::new([&BatchNorm::new(3, &training)], &training).unwrap();
         let norm = kernels::BatchNorm { pixels: 5, epsilon: 0.1, activation: Activation::Identity };
         let kernel = Fused { norm, norms };
         let [x, gamma, beta] = [0, 1, 2].map(|index| p[index].clone().into_dispatch());

@@ -12,7 +12,7 @@ use regard_kernels::pool::BlockMax;
 use crate::batch_norm::BatchNorm;
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 
 /// A `kernel` x `kernel` convolution without bias, padded by `kernel / 2`: at stride 1 it keeps a map's size.
 ///
@@ -64,7 +64,7 @@ impl Kernel<1> for BlockMax {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (BlockMax::forward(self, x), Vec::new())
     }
-    fn backward(&self, [x]: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, [x]: [&[f32]; 1], _: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         [BlockMax::backward(self, x, grad)]
     }
 }

@@ -8,7 +8,7 @@ use regard_kernels::channels::Channels;
 
 use super::Pointwise;
 use crate::attention::project;
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 
 /// What each gives: `[B, in, H, W] -> [B, out_i, H, W]`.
 ///
@@ -43,7 +43,7 @@ impl Kernel<1> for Part {
         (self.0.select(all), Vec::new())
     }
 
-    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, _: [&[f32]; 1], _: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         [self.0.place(grad)]
     }
 }

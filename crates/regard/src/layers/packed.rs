@@ -11,9 +11,9 @@ use regard_kernels::san::San;
 use regard_kernels::transformer::{Parameters, Precision, Readout, Transformer};
 
 use super::{EncoderBlock, LayerNorm, Linear, PatchEmbed};
-use crate::batch_norm::{BatchNorm, Running};
+use crate::batch_norm::{BatchNorm, RunningStat};
 use crate::device;
-use crate::fused::Numbers;
+use crate::fused::FloatSlice;
 
 /// What a model can be packed into.
 pub(crate) enum PackedForm<'a> {
@@ -96,7 +96,7 @@ impl TransformerParts<'_> {
 }
 
 /// A weight and a bias.
-pub(crate) type Pair = [Numbers; 2];
+pub(crate) type Pair = [FloatSlice; 2];
 
 /// A convolution whose outputs are normalised by moments that no longer change.
 pub(crate) fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<FoldedConv> {
@@ -106,7 +106,7 @@ pub(crate) fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<FoldedCon
     if !plain || kernel != across || stride != aside || [left, bottom, right] != [padding; 3] {
         return None;
     }
-    let moment = |moment: &Running| moment.value().into_data().try_to_vec::<f32>().expect("moments are f32");
+    let moment = |moment: &RunningStat| moment.value().into_data().try_to_vec::<f32>().expect("moments are f32");
     let (mean, variance) = (moment(&norm.running_mean), moment(&norm.running_var));
     let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
     let factor = |i: usize| f64::from(gamma[i]) / (f64::from(variance[i]) + norm.epsilon).sqrt();
@@ -129,6 +129,6 @@ pub(crate) fn norm(norm: &LayerNorm) -> Pair {
     [numbers(&norm.weight), numbers(&norm.bias)]
 }
 
-pub(crate) fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> Numbers {
-    Numbers::of(parameter.val())
+pub(crate) fn numbers<const D: usize>(parameter: &Param<Tensor<D>>) -> FloatSlice {
+    FloatSlice::of(parameter.val())
 }

@@ -244,7 +244,7 @@ mod tests {
                 Some((convolution, norm)) => norm.forward(convolution.convolve(map.clone())),
                 None => map.clone(),
             };
-            assert_close(&block.forward(map, &mut Pass::training(depth)), &relu(shortcut), 0.0);
+            assert_close(&block.forward(map, &mut Pass::with_stochastic_depth(depth)), &relu(shortcut), 0.0);
         }
     }
 

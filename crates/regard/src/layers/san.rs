@@ -242,7 +242,7 @@ fn coordinates(height: usize, width: usize, device: &Device) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch_norm::{BatchNorm, Running};
+    use crate::batch_norm::{BatchNorm, RunningStat};
     use crate::device;
     use crate::testing::{Fixture, assert_close, assert_gradient_close, random, random_on, values};
     use burn::module::Param;
@@ -299,8 +299,8 @@ mod tests {
         let norm = |norm: &mut BatchNorm, name: &str| {
             norm.gamma = Param::from_tensor(vector(&format!("{name}.weight")));
             norm.beta = Param::from_tensor(vector(&format!("{name}.bias")));
-            norm.running_mean = Running::new(vector(&format!("{name}.running_mean")));
-            norm.running_var = Running::new(vector(&format!("{name}.running_var")));
+            norm.running_mean = RunningStat::new(vector(&format!("{name}.running_mean")));
+            norm.running_var = RunningStat::new(vector(&format!("{name}.running_var")));
             norm.training = Param::from_bool(false);
         };
         norm(&mut gamma.norm1, "conv_w.0");

@@ -109,11 +109,11 @@ impl Residual {
         match self.place {
             NormPlace::Post => {
                 let out = branch(x.clone(), pass);
-                norm.forward(pass.add_dropped(x, out, self.dropout))
+                norm.forward(pass.add_with_dropout(x, out, self.dropout))
             }
             NormPlace::Pre => {
                 let out = branch(norm.forward(x.clone()), pass);
-                pass.add_dropped(x, out, self.dropout)
+                pass.add_with_dropout(x, out, self.dropout)
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Stochastic depth: while training, every picture leaves out some residual branches, so that it sees a shallower
+//! Stochastic depth: in training, every picture skips some residual branches at random, so that it passes a shallower
 //! network. Huang et al. 2016, "Deep Networks with Stochastic Depth", arXiv:1603.09382; also called drop path.
 //!
-//! Differences from the paper, as in timm: a picture decides for itself, not for its batch; a branch that stays is
-//! scaled up, so that evaluation needs no scale; the first block never leaves its branch out.
+//! Differences from the paper, as in timm: branches are dropped per picture, not per batch; kept branches are
+//! scaled up, so that evaluation needs no scale; the first block is never dropped.
 
 use burn::tensor::{Tensor, TensorData};
 use rand::RngExt as _;
@@ -11,15 +11,15 @@ use super::Pass;
 use crate::Error;
 use crate::random::{Purpose, generator};
 
-/// How often branches are left out, and which.
+/// How often residual branches are dropped, and which.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StochasticDepth {
-    /// Of the last block; it grows linearly from zero in the first.
+    /// Drop rate of the last block; rates grow linearly from zero in the first.
     pub rate: f64,
     /// The same rate in all blocks instead, as in DeiT III.
     pub uniform: bool,
     pub seed: u64,
-    /// What is drawn depends on the seed and the step alone: two batches of one step draw alike.
+    /// The random numbers depend on the seed and the step only: two batches with the same step draw the same.
     pub step: u64,
 }
 
@@ -35,24 +35,24 @@ impl StochasticDepth {
     }
 }
 
-/// Stochastic depth on its way through a model.
+/// The state of stochastic depth during one forward pass.
 #[derive(Debug)]
 pub(super) struct Depth {
     options: StochasticDepth,
     blocks: usize,
-    /// Blocks that were entered.
+    /// Number of blocks entered so far.
     entered: usize,
-    /// Branches that were drawn for.
+    /// Number of branches drawn so far.
     drawn: u64,
 }
 
 impl Depth {
-    /// Whether it leaves nothing out.
+    /// Whether nothing is ever dropped.
     pub fn is_idle(&self) -> bool {
         self.options.rate == 0.0
     }
 
-    /// Of the block that was entered last.
+    /// The drop rate of the current block.
     fn rate(&self) -> f64 {
         let StochasticDepth { rate, uniform, .. } = self.options;
         match self.blocks {
@@ -62,39 +62,39 @@ impl Depth {
         }
     }
 
-    /// A factor for each picture: 0, or what makes up for the zeros.
+    /// A factor for each picture: 0 to drop the branch, or `1 / (1 - rate)` to keep it.
     fn factors(&mut self, batch: usize) -> Option<Vec<f32>> {
         let StochasticDepth { seed, step, .. } = self.options;
         let mut generator = generator(seed, Purpose::StochasticDepth, [step, self.drawn]);
         self.drawn += 1;
-        let stays = 1.0 - self.rate();
-        let factor = |drawn: f64| if drawn < stays { (1.0 / stays) as f32 } else { 0.0 };
-        (stays < 1.0).then(|| (0..batch).map(|_| factor(generator.random())).collect())
+        let keep = 1.0 - self.rate();
+        let factor = |drawn: f64| if drawn < keep { (1.0 / keep) as f32 } else { 0.0 };
+        (keep < 1.0).then(|| (0..batch).map(|_| factor(generator.random())).collect())
     }
 }
 
 impl Pass {
-    /// A pass that records nothing and leaves residual branches out at random.
+    /// A pass that records nothing and drops residual branches at random.
     #[must_use]
-    pub fn training(depth: StochasticDepth) -> Self {
+    pub fn with_stochastic_depth(depth: StochasticDepth) -> Self {
         Self { depth: Some(Depth { options: depth, blocks: 0, entered: 0, drawn: 0 }), ..Self::default() }
     }
 
-    /// A model says how many residual blocks it has, before it runs the first.
+    /// To be called by a model before its first residual block, with the number of blocks.
     pub fn begin_blocks(&mut self, blocks: usize) {
         if let Some(depth) = &mut self.depth {
             (depth.blocks, depth.entered) = (blocks, 0);
         }
     }
 
-    /// A model says that it runs the next block.
+    /// To be called by a model at the start of every block.
     pub fn next_block(&mut self) {
         if let Some(depth) = &mut self.depth {
             depth.entered += 1;
         }
     }
 
-    /// A residual branch `[B, ..]`, just before it is added to its shortcut: some pictures leave it out.
+    /// Applies stochastic depth to a residual branch `[B, ..]`, before it is added to its shortcut.
     #[must_use]
     pub fn branch<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
         let batch = tensor.dims()[0];
@@ -120,7 +120,7 @@ mod tests {
 
     /// The factor of every picture in every block of a network with one branch a block.
     fn factors(depth: StochasticDepth, blocks: usize) -> Vec<Vec<f32>> {
-        let mut pass = Pass::training(depth);
+        let mut pass = Pass::with_stochastic_depth(depth);
         pass.begin_blocks(blocks);
         let ones = Tensor::<3>::ones(SHAPE, &device::cpu());
         let block = |_| {
@@ -138,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn without_it_or_at_rate_zero_a_branch_stays_what_it_is() {
+    fn without_it_or_at_rate_zero_a_branch_keep_what_it_is() {
         let branch = random([3, 4], 1);
-        for mut pass in [Pass::silent(), Pass::recording(), Pass::training(depth(0.0))] {
+        for mut pass in [Pass::silent(), Pass::recording(), Pass::with_stochastic_depth(depth(0.0))] {
             pass.begin_blocks(2);
             pass.next_block();
             pass.next_block();
@@ -186,7 +186,7 @@ mod tests {
     fn the_gradient_of_a_branch_is_its_factor() {
         let device = device::cpu().autodiff();
         let branch = random_on::<2>([40, 1], 1, &device).require_grad();
-        let mut pass = Pass::training(StochasticDepth { uniform: true, ..depth(0.5) });
+        let mut pass = Pass::with_stochastic_depth(StochasticDepth { uniform: true, ..depth(0.5) });
         let out = pass.branch(branch.clone());
         let grad = branch.grad(&out.clone().sum().backward()).unwrap();
         assert_close(&(grad.clone() * branch.inner()), &out.inner(), 1e-6);

@@ -1,40 +1,40 @@
-//! Dropout: while training, single numbers are left out at random and the others scaled up.
+//! Dropout: in training, single elements are set to zero at random and the others scaled up.
 //! Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting".
 //!
-//! What is left out depends on the seed, the step and the place in the model alone, and is drawn again by the backward
-//! pass instead of being kept.
+//! The mask depends only on the seed, the step and the number of the dropout call in the model. It is never stored: the
+//! backward pass draws it again.
 
 use burn::tensor::{Tensor, TensorData};
 use rand::RngExt as _;
 use regard_kernels::dropout as kernels;
 
 use super::Pass;
-use crate::fused::{self, Kept, Kernel};
+use crate::fused::{self, Kernel, Saved};
 use crate::random::{Purpose, generator};
 
-/// Who draws: two batches of one step draw alike.
+/// Determines all masks of one forward pass: two batches with the same seed and step get the same masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draws {
+pub struct DropoutKey {
     pub seed: u64,
     pub step: u64,
 }
 
-/// Draws on their way through a model.
+/// The state of dropout during one forward pass.
 #[derive(Debug)]
 pub(super) struct Dropout {
-    draws: Draws,
-    /// Places that were drawn for.
-    drawn: u64,
+    key: DropoutKey,
+    /// Number of dropout calls so far.
+    calls: u64,
 }
 
 impl Pass {
-    /// A pass that records nothing and leaves numbers out where a model has dropout.
+    /// A pass that records nothing and applies dropout where a model has it.
     #[must_use]
-    pub fn with_dropout(draws: Draws) -> Self {
-        Self { dropout: Some(Dropout { draws, drawn: 0 }), ..Self::default() }
+    pub fn with_dropout(key: DropoutKey) -> Self {
+        Self { dropout: Some(Dropout { key, calls: 0 }), ..Self::default() }
     }
 
-    /// The tensor with a share of `rate` of its numbers left out; itself when nobody trains.
+    /// Sets elements to zero with probability `rate`; returns the tensor unchanged outside of training.
     #[must_use]
     pub fn dropout<const D: usize>(&mut self, tensor: Tensor<D>, rate: f64) -> Tensor<D> {
         let Some(key) = self.next_key(rate) else { return tensor };
@@ -48,7 +48,7 @@ impl Pass {
 
     /// `x + dropout(branch)`, the end of every branch of a transformer.
     #[must_use]
-    pub fn add_dropped<const D: usize>(&mut self, x: Tensor<D>, branch: Tensor<D>, rate: f64) -> Tensor<D> {
+    pub fn add_with_dropout<const D: usize>(&mut self, x: Tensor<D>, branch: Tensor<D>, rate: f64) -> Tensor<D> {
         let Some(key) = self.next_key(rate) else { return x + branch };
         let (shape, kernel) = (x.dims(), Fused(kernels::Dropout::new(rate, key)));
         if fused::runs_on(&x) {
@@ -59,14 +59,14 @@ impl Pass {
     }
 
     fn next_key(&mut self, rate: f64) -> Option<u64> {
-        let Dropout { draws, drawn } = self.dropout.as_mut()?;
-        let mut generator = generator(draws.seed, Purpose::Dropout, [draws.step, *drawn]);
-        *drawn += 1;
+        let Dropout { key, calls } = self.dropout.as_mut()?;
+        let mut generator = generator(key.seed, Purpose::Dropout, [key.step, *calls]);
+        *calls += 1;
         (rate > 0.0).then(|| generator.random())
     }
 }
 
-/// 0, or what makes up for the zeros, on the device of `like`.
+/// 0 or `1 / (1 - rate)` for each element, on the device of `like`.
 fn factors<const D: usize>(kernel: &Fused, shape: [usize; D], like: &Tensor<D>) -> Tensor<D> {
     let ones = vec![1.0; shape.iter().product()];
     Tensor::from_data(TensorData::new(kernel.0.apply(&ones), shape), &like.device())
@@ -79,7 +79,7 @@ impl Kernel<1> for Fused {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (self.0.apply(x), Vec::new())
     }
-    fn backward(&self, _: [&[f32]; 1], _: Kept, grad: &[f32]) -> [Vec<f32>; 1] {
+    fn backward(&self, _: [&[f32]; 1], _: Saved, grad: &[f32]) -> [Vec<f32>; 1] {
         [self.0.apply(grad)]
     }
 }
@@ -88,7 +88,7 @@ impl Kernel<2> for Fused {
     fn forward(&self, [x, branch]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (self.0.add(x, branch), Vec::new())
     }
-    fn backward(&self, _: [&[f32]; 2], _: Kept, grad: &[f32]) -> [Vec<f32>; 2] {
+    fn backward(&self, _: [&[f32]; 2], _: Saved, grad: &[f32]) -> [Vec<f32>; 2] {
         [grad.to_vec(), self.0.apply(grad)]
     }
 }
@@ -99,17 +99,17 @@ mod tests {
     use crate::device;
     use crate::testing::{assert_close, assert_gradients_are_differences, noise, random, values};
 
-    const DRAWS: Draws = Draws { seed: 1, step: 2 };
+    const KEY: DropoutKey = DropoutKey { seed: 1, step: 2 };
     const SHAPE: [usize; 2] = [100, 200];
 
-    fn dropped(draws: Draws, rate: f64) -> Vec<f32> {
-        values(&Pass::with_dropout(draws).dropout(Tensor::<2>::ones(SHAPE, &device::cpu()), rate))
+    fn dropped(key: DropoutKey, rate: f64) -> Vec<f32> {
+        values(&Pass::with_dropout(key).dropout(Tensor::<2>::ones(SHAPE, &device::cpu()), rate))
     }
 
     #[test]
     fn the_rate_is_left_out_and_the_rest_makes_up_for_it() {
         for rate in [0.1, 0.5, 0.9] {
-            let out = dropped(DRAWS, rate);
+            let out = dropped(KEY, rate);
             let zeros = out.iter().filter(|x| **x == 0.0).count() as f64 / out.len() as f64;
             assert!((zeros - rate).abs() < 0.015, "{rate} {zeros}");
             let kept = (1.0 / (1.0 - rate)) as f32;
@@ -118,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn the_same_place_draws_the_same_and_any_other_draws_differently() {
-        assert_eq!(dropped(DRAWS, 0.5), dropped(DRAWS, 0.5));
-        assert_ne!(dropped(DRAWS, 0.5), dropped(Draws { step: 3, ..DRAWS }, 0.5));
-        assert_ne!(dropped(DRAWS, 0.5), dropped(Draws { seed: 3, ..DRAWS }, 0.5));
-        let mut pass = Pass::with_dropout(DRAWS);
+    fn the_same_call_draws_the_same_mask_and_any_other_draws_another() {
+        assert_eq!(dropped(KEY, 0.5), dropped(KEY, 0.5));
+        assert_ne!(dropped(KEY, 0.5), dropped(DropoutKey { step: 3, ..KEY }, 0.5));
+        assert_ne!(dropped(KEY, 0.5), dropped(DropoutKey { seed: 3, ..KEY }, 0.5));
+        let mut pass = Pass::with_dropout(KEY);
         let ones = Tensor::<2>::ones(SHAPE, &device::cpu());
         let [first, second] = [0, 1].map(|_| values(&pass.dropout(ones.clone(), 0.5)));
         assert_ne!(first, second);
@@ -138,16 +138,16 @@ mod tests {
     fn nothing_is_left_out_by_a_pass_that_does_not_train_or_a_rate_of_zero() {
         let x = random([3, 4], 1);
         assert_close(&Pass::silent().dropout(x.clone(), 0.5), &x, 0.0);
-        assert_close(&Pass::with_dropout(DRAWS).dropout(x.clone(), 0.0), &x, 0.0);
+        assert_close(&Pass::with_dropout(KEY).dropout(x.clone(), 0.0), &x, 0.0);
     }
 
     #[test]
     fn a_branch_is_dropped_before_it_is_added_and_gradients_are_differences() {
         let (x, branch) = (random([30, 4], 1), random([30, 4], 2));
-        let expected = x.clone() + Pass::with_dropout(DRAWS).dropout(branch.clone(), 0.3);
-        assert_close(&Pass::with_dropout(DRAWS).add_dropped(x, branch, 0.3), &expected, 1e-6);
+        let expected = x.clone() + Pass::with_dropout(KEY).dropout(branch.clone(), 0.3);
+        assert_close(&Pass::with_dropout(KEY).add_with_dropout(x, branch, 0.3), &expected, 1e-6);
         assert_gradients_are_differences(&[("x", noise(40, 1)), ("branch", noise(40, 2))], |p| {
-            Pass::with_dropout(DRAWS).add_dropped(p[0].clone(), p[1].clone(), 0.3)
+            Pass::with_dropout(KEY).add_with_dropout(p[0].clone(), p[1].clone(), 0.3)
         });
     }
 }

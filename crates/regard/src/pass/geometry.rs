@@ -1,8 +1,8 @@
 //! What attention weights mean: how queries and keys are laid out, how far a query looks, whether its weights sum to one.
 //!
-//! An operator records the geometry together with its weights, so that whoever reads them knows neither the operator nor
-//! the model. The operator knows reach and normalisation; a model or layer says once how its tokens are laid out
-//! ([`Pass::with_tokens`]); an operator over maps knows rows and columns from its own input.
+//! An operator records the geometry together with its weights, so that analyses need to know neither the operator nor
+//! the model. The operator knows reach and normalisation. A model or layer declares once how its tokens are laid out
+//! ([`Pass::with_tokens`]). An operator over feature maps takes rows and columns from its input.
 
 use burn::tensor::Tensor;
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub struct Geometry {
     pub queries: Axes,
     pub keys: Axes,
     pub reach: Reach,
-    /// Whether the weights of a query sum to one: not so for patchwise attention and some non-local affinities.
+    /// Whether the weights of a query sum to one. False for patchwise attention and some non-local affinities.
     pub sums_to_one: bool,
 }
 
@@ -59,8 +59,8 @@ impl Axes {
         }
     }
 
-    /// Rows and columns in which the tokens after the prefix are drawn: those of an image; frames one below the other;
-    /// a single row otherwise.
+    /// Rows and columns in which the tokens after the prefix are drawn: an image as it is, the frames of a clip below each
+    /// other, anything else as a single row.
     #[must_use]
     pub fn sheet(&self) -> [usize; 2] {
         match self {
@@ -77,7 +77,7 @@ impl Axes {
 pub enum Reach {
     /// All keys: weights `[B, A, N, M]` or `[B, N, M]`.
     Everywhere,
-    /// A window around itself: weights `[B, A, k*k, H*W]`. Beyond the edge the image is mirrored, or there is nothing.
+    /// A window around itself: weights `[B, A, k*k, H*W]`. At the border the image is mirrored, or the window is cut off.
     Window { side: usize, mirrored: bool },
     /// The aligned block that it is in: weights `[B * blocks, A, b*b, b*b]`.
     Block { side: usize },
@@ -100,10 +100,10 @@ impl Geometry {
 }
 
 impl Pass {
-    /// Whether somebody wants the attention weights at this point of the model.
+    /// Whether the attention weights are recorded at this point of the model.
     #[must_use]
     pub fn wants_weights(&self) -> bool {
-        self.attention || self.listens(WEIGHTS)
+        self.attention || self.records(WEIGHTS)
     }
 
     /// Runs a part of the model whose tokens are laid out like this.
@@ -114,7 +114,7 @@ impl Pass {
         result
     }
 
-    /// Runs a part of the model whose tokens look at others, which are laid out like this.
+    /// Runs a part of the model whose keys are laid out like this: cross-attention.
     pub fn with_keys<T>(&mut self, keys: Axes, run: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.axes.clone();
         let queries = before.as_ref().map_or(Axes::Slots(0), |[queries, _]| queries.clone());
@@ -124,8 +124,8 @@ impl Pass {
         result
     }
 
-    /// The geometry of so many queries that look at so many keys, as the model says that they are laid out; tokens that
-    /// nobody described are slots.
+    /// The geometry of attention from `queries` to `keys` tokens, in the layout that the model declared; tokens without a
+    /// declared layout are [`Axes::Slots`].
     #[must_use]
     pub fn geometry(&self, queries: usize, keys: usize) -> Geometry {
         let described = |side: usize, tokens: usize| {
@@ -135,7 +135,7 @@ impl Pass {
         Geometry::everywhere(described(0, queries), described(1, keys))
     }
 
-    /// Hands attention weights over with their geometry; free when nobody wants them.
+    /// Records attention weights with their geometry; costs nothing if the pass does not record them.
     pub fn record_weights<const D: usize>(&mut self, weights: &Tensor<D>, geometry: impl FnOnce(&Self) -> Geometry) {
         if self.wants_weights() {
             let name = self.full_name(WEIGHTS);
@@ -144,7 +144,7 @@ impl Pass {
         }
     }
 
-    /// The same, and gives back what the model continues with, as [`watch`](Self::watch) does.
+    /// Records attention weights and returns what the model continues with, as [`watch`](Self::watch) does.
     #[must_use]
     pub fn watch_weights<const D: usize>(
         &mut self,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_recorded_with_the_layout_that_the_model_said() {
+    fn weights_are_recorded_with_the_layout_that_the_model_declared() {
         let mut pass = Pass::recording();
         pass.with_tokens(GRID, |pass| {
             pass.within("attn", |pass| pass.record_weights(&weights(), |pass| pass.geometry(7, 7)));
@@ -196,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_listens_means_that_no_geometry_is_made() {
+    fn a_silent_pass_makes_no_geometry() {
         let mut pass = Pass::silent();
-        pass.record_weights(&weights(), |_| unreachable!("nobody listens"));
-        let _ = pass.watch_weights(weights(), |_| unreachable!("nobody listens"));
+        pass.record_weights(&weights(), |_| unreachable!("nothing is recorded"));
+        let _ = pass.watch_weights(weights(), |_| unreachable!("nothing is recorded"));
         assert_eq!(pass.into_trace().names().count(), 0);
     }
 

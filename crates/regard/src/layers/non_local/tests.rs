@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch_norm::Running;
+use crate::batch_norm::RunningStat;
 use crate::device;
 use crate::testing::{
     Fixture, assert_close, assert_gradients_are_differences, distance, noise, random, random_on, values,
@@ -24,8 +24,8 @@ fn noisy(config: &NonLocalConfig, device: &Device) -> NonLocal {
     block.concatenation = block.concatenation.map(|_| Param::from_tensor(random_on([2 * inner], 9, device)));
     block.norm.gamma = Param::from_tensor(random_on([outer], 11, device));
     block.norm.beta = Param::from_tensor(random_on([outer], 12, device));
-    block.norm.running_mean = Running::new(random_on([outer], 13, device));
-    block.norm.running_var = Running::new(random_on::<1>([outer], 14, device).mul_scalar(0.5).add_scalar(1.0));
+    block.norm.running_mean = RunningStat::new(random_on([outer], 13, device));
+    block.norm.running_var = RunningStat::new(random_on::<1>([outer], 14, device).mul_scalar(0.5).add_scalar(1.0));
     block.norm.training = Param::from_bool(false);
     block
 }
@@ -66,8 +66,8 @@ fn from_fixture(fixture: &Fixture) -> (NonLocalConfig, NonLocal) {
         .map(|_| Param::from_tensor(fixture.tensor::<4>("model/concat_project.0.weight").flatten::<1>(0, 3)));
     block.norm.gamma = Param::from_tensor(fixture.tensor("model/W.1.weight"));
     block.norm.beta = Param::from_tensor(fixture.tensor("model/W.1.bias"));
-    block.norm.running_mean = Running::new(fixture.tensor("model/W.1.running_mean"));
-    block.norm.running_var = Running::new(fixture.tensor("model/W.1.running_var"));
+    block.norm.running_mean = RunningStat::new(fixture.tensor("model/W.1.running_mean"));
+    block.norm.running_var = RunningStat::new(fixture.tensor("model/W.1.running_var"));
     (config, block)
 }
 

@@ -244,7 +244,7 @@ fn images(config: &ModelConfig, device: &Device) -> Tensor<4> {
 }
 
 fn depth(rate: f64, step: u64) -> Pass {
-    Pass::training(StochasticDepth { rate, uniform: false, seed: 5, step })
+    Pass::with_stochastic_depth(StochasticDepth { rate, uniform: false, seed: 5, step })
 }
 
 #[test]

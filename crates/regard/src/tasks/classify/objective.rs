@@ -44,7 +44,7 @@ impl Objective for ClassLoss {
     }
 
     fn losses(&self, model: &Model, batch: &Batch, draw_id: u64) -> Losses {
-        let mut pass = Pass::training(StochasticDepth { step: draw_id, ..self.depth });
+        let mut pass = Pass::with_stochastic_depth(StochasticDepth { step: draw_id, ..self.depth });
         let heads = model.forward_heads(batch.tensor(&self.device), &mut pass);
         if let Some((distillation, teacher)) = &self.teacher {
             let images = batch.tensor(&self.device.clone().without_autodiff());

@@ -19,7 +19,7 @@ use crate::data::text::{Buckets, Pair, TextPart, Tokenizer, has_part, read, with
 use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
-use crate::pass::Draws;
+use crate::pass::DropoutKey;
 use crate::random::{Purpose, generator};
 use crate::train::{self, Common, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, Validation};
 use crate::translate::{Bundle, Search};
@@ -49,7 +49,7 @@ impl Objective for NextTokenLoss {
     }
 
     fn losses(&self, model: &Translator, batch: &TextBatch, draw_id: u64) -> Losses {
-        let mut pass = Pass::with_dropout(Draws { seed: self.seed, step: draw_id });
+        let mut pass = Pass::with_dropout(DropoutKey { seed: self.seed, step: draw_id });
         let logits = model.forward(&batch.source, &batch.target, &mut pass);
         let [sentences, length, tokens] = logits.dims();
         cross_entropy(logits.reshape([sentences * length, tokens]), batch.next.clone(), self.smoothing).into()

@@ -7,7 +7,7 @@ use super as model;
 use crate::attention::PatchRelation;
 use crate::batch_norm::BatchNorm;
 use crate::device;
-use crate::fused::Numbers;
+use crate::fused::FloatSlice;
 use crate::layers::packed::{linear, numbers};
 use crate::layers::{Pointwise, SanUnit};
 
@@ -56,13 +56,13 @@ fn block(block: &model::Block) -> Option<Block> {
         SanUnit::Pairwise(unit) => {
             let case = unit.options.kernel(1, [phi.len(), beta.len()], [1, 1], gamma);
             let moments = [gamma.norm1.moments(), gamma.norm2.moments()];
-            let gamma = Numbers::of(gamma.flat()).to_vec();
+            let gamma = FloatSlice::of(gamma.flat()).to_vec();
             (phi, Operator::Pairwise { case, position: unit.place.as_ref().map(map), gamma, moments })
         }
         SanUnit::Patchwise(unit) => {
             let beside = own || unit.options.relation != PatchRelation::Concatenation;
             let relate = unit.options.kernel(1, psi.len(), beside, [1, 1], gamma);
-            let first = Numbers::of(gamma.flat_first()).to_vec();
+            let first = FloatSlice::of(gamma.flat_first()).to_vec();
             let (moments, norm) = (gamma.norm1.moments(), line(&gamma.norm2));
             let second = Conv1x1 { weight: numbers(&gamma.linear2).to_vec(), bias: numbers(&gamma.bias2).to_vec() };
             (if beside { phi } else { 0..0 }, Operator::Patchwise { relate, first, moments, norm, second })

@@ -1,6 +1,6 @@
 use super::*;
 use crate::device::cpu;
-use crate::pass::Draws;
+use crate::pass::DropoutKey;
 use crate::testing::weights::{self, Upstream, translate};
 use crate::testing::{Fixture, assert_close, shapes, stirred, values, without_gradient};
 
@@ -130,7 +130,7 @@ fn every_parameter_learns_and_dropout_is_drawn_from_seed_and_step() {
         let config = TransformerConfig { dropout: 0.2, ..config };
         let model = config.init(&cpu().autodiff()).unwrap();
         let (source, target) = (Tokens::new(&[vec![1, 2, 3], vec![5, 6]]), Tokens::new(&[[4, 5, 6], [6, 5, 1]]));
-        let run = |step| model.forward(&source, &target, &mut Pass::with_dropout(Draws { seed: 1, step }));
+        let run = |step| model.forward(&source, &target, &mut Pass::with_dropout(DropoutKey { seed: 1, step }));
         assert_close(&run(1), &run(1), 0.0);
         assert!((run(1) - run(2)).abs().max().into_scalar::<f32>() > 1e-3);
         let weights = crate::testing::random_on(run(1).dims(), 3, &cpu().autodiff());
