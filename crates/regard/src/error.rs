@@ -36,8 +36,11 @@ pub enum Error {
     Fetch { address: String, reason: String },
 
     /// Training that leads nowhere.
-    #[error("step {step}: the loss is {loss} and the gradient {gradient_norm} long, at a rate of {rate:.3e}; {saved}")]
-    Diverged { step: usize, rate: f64, loss: f64, gradient_norm: f64, saved: String },
+    #[error(
+        "step {step}: the loss is {loss} and the gradient {gradient_norm} long, at a rate of {rate:.3e}{}; {saved}",
+        of_samples(samples)
+    )]
+    Diverged { step: usize, rate: f64, loss: f64, gradient_norm: f64, samples: Vec<String>, saved: String },
 
     /// Another process of the run is gone.
     #[error("rank {rank}: {reason}")]
@@ -66,6 +69,13 @@ fn summary(problems: &[String], looks_like: Option<&str>) -> String {
         Some(presets) => format!("{text}\n  this looks like {presets}"),
         None => text,
     }
+}
+
+/// The first samples of a batch, behind a comma.
+fn of_samples(samples: &[String]) -> String {
+    let shown: Vec<&str> = samples.iter().take(SHOWN).map(String::as_str).collect();
+    let more = if samples.len() > SHOWN { ", .." } else { "" };
+    if shown.is_empty() { String::new() } else { format!(", on {}{more}", shown.join(", ")) }
 }
 
 impl Error {

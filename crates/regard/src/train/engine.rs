@@ -7,7 +7,7 @@ use super::optimiser::{Place, State};
 use super::parameters::{Group, Groups, Layout, collect, named, statistics, values, write};
 use super::recipe::Common;
 use super::task::{Losses, Objective};
-use super::{Optimiser, Ranks};
+use super::{Optimiser, Ranks, together};
 use crate::Error;
 use crate::evaluate::Values;
 use crate::weights::Tensors;
@@ -107,20 +107,24 @@ impl<O: Objective> Engine<O> {
         stop: bool,
         ranks: &dyn Ranks,
     ) -> Result<Step, Error> {
-        let count = self.count(batches, ranks)?;
+        let counts = self.counts(batches, ranks)?;
         let names = self.objective.parts();
         // the gradient, then the loss, whether to stop, and the parts of the loss: one sum over processes
         let mut sums = vec![0.0; self.parameters.len() + 2 + names.len()];
         let (gradients, scalars) = sums.split_at_mut(self.parameters.len());
         scalars[1] = f32::from(u8::from(stop));
+        let mut samples = Vec::new();
         for (index, batch) in batches.iter().enumerate() {
             let draw_id = (step * self.rules.accumulate + index) * ranks.count() + ranks.rank();
-            let Losses { sum, parts } = self.objective.losses(&self.model, batch, draw_id as u64);
+            let Losses { sum: loss, parts } = self.objective.losses(&self.model, batch, &counts, draw_id as u64)?;
             assert_eq!(parts.len(), names.len(), "engine: parts of the loss");
-            let loss = sum / count as f32;
-            scalars[0] += loss.clone().into_scalar::<f32>();
+            let value = loss.clone().into_scalar::<f32>();
+            if !value.is_finite() {
+                samples.extend(self.objective.names(batch));
+            }
+            scalars[0] += value;
             for (sum, part) in scalars[2..].iter_mut().zip(parts) {
-                *sum += part.into_scalar::<f32>() / count as f32;
+                *sum += part.into_scalar::<f32>();
             }
             self.layout.add_gradients(&self.model, &loss.backward(), gradients);
         }
@@ -129,10 +133,10 @@ impl<O: Objective> Engine<O> {
         let gradient_norm = optimise::squares(gradients).sqrt();
         let parts = names.iter().zip(&scalars[2..]).map(|(name, part)| ((*name).to_string(), f64::from(*part)));
         let (parts, loss, stop) = (parts.collect(), f64::from(scalars[0]), scalars[1] > 0.0);
-        let done = Step { loss, parts, count, gradient_norm, stop };
+        let done = Step { loss, parts, count: counts[0], gradient_norm, stop };
         if !done.loss.is_finite() || !gradient_norm.is_finite() {
             let loss = done.loss;
-            return Err(Error::Diverged { step, rate, loss, gradient_norm, saved: String::new() });
+            return Err(Error::Diverged { step, rate, loss, gradient_norm, samples, saved: String::new() });
         }
         if self.rules.clip > 0.0 && gradient_norm > self.rules.clip {
             // as PyTorch does it
@@ -152,15 +156,14 @@ impl<O: Objective> Engine<O> {
     }
 
     /// What the loss is divided by: what the batches of all processes count, which may be different ones in each.
-    fn count(&self, batches: &[O::Batch], ranks: &dyn Ranks) -> Result<f64, Error> {
-        let own: usize = batches.iter().map(|batch| self.objective.count(batch)).sum();
-        if ranks.count() == 1 {
-            return Ok(own as f64);
+    fn counts(&self, batches: &[O::Batch], ranks: &dyn Ranks) -> Result<Vec<f64>, Error> {
+        let mut own = vec![0; O::COUNTS];
+        for batch in batches {
+            let counts = self.objective.counts(batch);
+            assert_eq!(counts.len(), own.len(), "engine: counts of a batch");
+            own.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
-        // in two digits of 4096, since the sum is one of f32
-        let mut digits = [(own >> 12) as f32, (own & 0xfff) as f32];
-        ranks.sum(&mut digits)?;
-        Ok(f64::from(digits[0]) * 4096.0 + f64::from(digits[1]))
+        together::sum_counts(&own, ranks)
     }
 
     /// The model to measure and to keep: that of the averages, if there are any.

@@ -363,14 +363,14 @@ fn save<O: Objective>(
 /// A loss that is not finite, with the way back.
 fn explain(folder: Option<&Folder>, error: Error, progress: &Progress) -> Error {
     match error {
-        Error::Diverged { step, rate, loss, gradient_norm, .. } => {
+        Error::Diverged { step, rate, loss, gradient_norm, samples, .. } => {
             let folder = folder.map(Folder::checkpoint);
             let saved = folder.and_then(|folder| Some((checkpoint::progress(&folder).ok()?, folder)));
             let saved = saved.map_or("no checkpoint was made yet".into(), |(saved, folder)| {
                 format!("the last good checkpoint is step {} in {}", saved.step, folder.display())
             });
             debug_assert_eq!(step, progress.step);
-            Error::Diverged { step: step + 1, rate, loss, gradient_norm, saved }
+            Error::Diverged { step: step + 1, rate, loss, gradient_norm, samples, saved }
         }
         other => other,
     }

@@ -19,25 +19,47 @@ pub trait Objective: Debug {
     type Model: Module + Debug;
     type Batch;
 
-    /// What the loss of a batch is divided by, such as its pictures or tokens; summed over processes.
-    fn count(&self, batch: &Self::Batch) -> usize;
+    /// How many counts a batch has: a process without a batch has as many zeros.
+    const COUNTS: usize = 1;
+
+    /// What the parts of the loss are divided by, such as pictures, tokens or objects: numbers that follow from a batch alone.
+    /// They are summed over the batches of a step and over processes. The first is what the training speed counts.
+    fn counts(&self, batch: &Self::Batch) -> Vec<usize>;
 
     /// Names of the parts of the loss, when it has several.
     fn parts(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The losses of a batch, summed and not divided; `draw_id` is one that no other batch of the run has.
-    fn losses(&self, model: &Self::Model, batch: &Self::Batch, draw_id: u64) -> Losses;
+    /// What a person would call the samples of a batch, for errors; empty where they have no names.
+    fn names(&self, _: &Self::Batch) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The losses of a batch, divided by `counts`, which are those of the whole step; `draw_id` is one that no other batch of
+    /// the run has.
+    ///
+    /// # Errors
+    /// When the batch has no loss, such as one with costs that are not finite.
+    fn losses(&self, model: &Self::Model, batch: &Self::Batch, counts: &[f64], draw_id: u64) -> Result<Losses, Error>;
 }
 
-/// The loss of a batch.
+/// The share that a batch has in the loss of a step.
 #[derive(Clone, Debug)]
 pub struct Losses {
     /// What the gradient is of.
     pub sum: Tensor<1>,
     /// Its parts, in the order of [`Objective::parts`]; their sum need not be `sum`, which may weigh them.
     pub parts: Vec<Tensor<1>>,
+}
+
+impl Losses {
+    /// A loss and its parts, both divided by the same count.
+    #[must_use]
+    pub fn divided(self, count: f64) -> Self {
+        let divide = |loss: Tensor<1>| loss / count as f32;
+        Self { sum: divide(self.sum), parts: self.parts.into_iter().map(divide).collect() }
+    }
 }
 
 impl From<Tensor<1>> for Losses {

@@ -79,6 +79,19 @@ pub(super) fn begin<O: Objective>(
     Ok(())
 }
 
+/// The sums of counts over all processes, exactly: each in two digits of 4096, since sums are of f32.
+///
+/// # Errors
+/// When another process is gone.
+pub(super) fn sum_counts(own: &[usize], ranks: &dyn Ranks) -> Result<Vec<f64>, Error> {
+    if ranks.count() == 1 {
+        return Ok(own.iter().map(|count| *count as f64).collect());
+    }
+    let mut digits: Vec<f32> = own.iter().flat_map(|count| [(count >> 12) as f32, (count & 0xfff) as f32]).collect();
+    ranks.sum(&mut digits)?;
+    Ok(digits.chunks_exact(2).map(|digits| f64::from(digits[0]) * 4096.0 + f64::from(digits[1])).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use super::{ClassifySection, Loss};
 use crate::data::Batch;
 use crate::models::{Heads, Model};
 use crate::train::{Losses, Objective, Recipe};
-use crate::{Pass, StochasticDepth};
+use crate::{Error, Pass, StochasticDepth};
 
 /// How a classifier learns.
 #[derive(Debug)]
@@ -35,25 +35,26 @@ impl Objective for ClassLoss {
     type Model = Model;
     type Batch = Batch;
 
-    fn count(&self, batch: &Batch) -> usize {
-        batch.len()
+    fn counts(&self, batch: &Batch) -> Vec<usize> {
+        vec![batch.len()]
     }
 
     fn parts(&self) -> &'static [&'static str] {
         if self.teacher.is_some() { &["class", "teacher"] } else { &[] }
     }
 
-    fn losses(&self, model: &Model, batch: &Batch, draw_id: u64) -> Losses {
+    fn losses(&self, model: &Model, batch: &Batch, counts: &[f64], draw_id: u64) -> Result<Losses, Error> {
         let mut pass = Pass::with_stochastic_depth(StochasticDepth { step: draw_id, ..self.depth });
         let heads = model.forward_heads(batch.tensor(&self.device), &mut pass);
         if let Some((distillation, teacher)) = &self.teacher {
             let images = batch.tensor(&self.device.clone().without_autodiff());
             let answers = Tensor::from_inner(distill::ask(teacher, images));
-            return distillation.losses(heads, answers, &batch.targets, &self.loss);
+            return Ok(distillation.losses(heads, answers, &batch.targets, &self.loss).divided(counts[0]));
         }
         let Heads { class, distilled } = heads;
         let loss = self.loss.sum(class, &batch.targets);
         // without a teacher the second head learns the same as the first
-        distilled.map_or(loss.clone(), |head| (loss + self.loss.sum(head, &batch.targets)) * 0.5).into()
+        let loss = distilled.map_or(loss.clone(), |head| (loss + self.loss.sum(head, &batch.targets)) * 0.5);
+        Ok(Losses::from(loss).divided(counts[0]))
     }
 }

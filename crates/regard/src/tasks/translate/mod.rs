@@ -44,15 +44,16 @@ impl Objective for NextTokenLoss {
     type Model = Translator;
     type Batch = TextBatch;
 
-    fn count(&self, batch: &TextBatch) -> usize {
-        batch.tokens()
+    fn counts(&self, batch: &TextBatch) -> Vec<usize> {
+        vec![batch.tokens()]
     }
 
-    fn losses(&self, model: &Translator, batch: &TextBatch, draw_id: u64) -> Losses {
+    fn losses(&self, model: &Translator, batch: &TextBatch, counts: &[f64], draw_id: u64) -> Result<Losses, Error> {
         let mut pass = Pass::with_dropout(DropoutKey { seed: self.seed, step: draw_id });
         let logits = model.forward(&batch.source, &batch.target, &mut pass);
         let [sentences, length, tokens] = logits.dims();
-        cross_entropy(logits.reshape([sentences * length, tokens]), batch.next.clone(), self.smoothing).into()
+        let loss = cross_entropy(logits.reshape([sentences * length, tokens]), batch.next.clone(), self.smoothing);
+        Ok(Losses::from(loss).divided(counts[0]))
     }
 }
 
