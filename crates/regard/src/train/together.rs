@@ -115,6 +115,31 @@ mod tests {
         }
     }
 
+    /// Two processes that bring the same.
+    struct Alike;
+
+    impl Ranks for Alike {
+        fn rank(&self) -> usize {
+            0
+        }
+        fn count(&self) -> usize {
+            2
+        }
+        fn sum(&self, values: &mut [f32]) -> Result<(), Error> {
+            values.iter_mut().for_each(|value| *value *= 2.0);
+            Ok(())
+        }
+        fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+            Ok(bytes)
+        }
+    }
+
+    #[test]
+    fn counts_that_single_precision_cannot_hold_are_summed_exactly() {
+        let counts = [(1 << 30) + 1, 4095, 0];
+        assert_eq!(sum_counts(&counts, &Alike).unwrap(), counts.map(|count| 2.0 * count as f64));
+    }
+
     #[test]
     fn a_process_with_another_recipe_or_other_data_is_named() {
         let recipe = Recipe::default();
