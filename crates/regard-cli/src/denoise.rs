@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use image::{DynamicImage, ImageFormat};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use regard::Pass;
-use regard::attention::{NonLocalMeans, non_local_means_watched};
+use regard::attention::{NonLocalMeans, non_local_means_with_progress};
 use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::sync::Once;
@@ -100,7 +100,7 @@ impl Plan {
             let shape = [channels, height as usize, width as usize];
             let planes = Tensor::<3>::from_data(TensorData::new(planes, shape), device);
             let attended =
-                non_local_means_watched(planes, &options, &mut Pass::silent(), &|rows| bar.advance(rows as u64))?;
+                non_local_means_with_progress(planes, &options, &mut Pass::silent(), &|rows| bar.advance(rows as u64))?;
             Ok(attended.out.into_data().convert::<f32>().try_to_vec().expect("the data was converted to f32"))
         })?;
         bar.0.finish_and_clear();

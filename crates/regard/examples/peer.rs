@@ -299,11 +299,11 @@ fn layer(kind: &str, count: usize, width: usize) -> (Tensors, Run) {
     let forward: Box<dyn Fn(Tensor<3>) -> Tensor<3>> = match kind {
         "attention" => {
             let layer = MultiHeadAttention::new(width, 8, &device);
-            Box::new(move |x| layer.within(x, &DotProduct::default(), &mut Pass::silent()))
+            Box::new(move |x| layer.self_attention(x, &DotProduct::default(), &mut Pass::silent()))
         }
         "recurrent" => {
             let layer = GatedUnit::new(width, width, None, &device);
-            Box::new(move |x| layer.read(x, None, false))
+            Box::new(move |x| layer.forward(x, None, false))
         }
         "convolution" => {
             // three neighbours are one long row

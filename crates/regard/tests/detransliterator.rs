@@ -4,7 +4,7 @@
 
 use regard::data::Tokens;
 use regard::device;
-use regard::layers::{NormPlace, Position};
+use regard::layers::{NormPlace, PositionKind};
 use regard::models::transformer::{TransformerConfig, Tying};
 use regard::models::translator::Translator;
 use regard::translate::{Search, translate};
@@ -106,7 +106,7 @@ fn a_transformer_of_fairseq_writes_its_own_test_lines() {
         encoder_layers: layers("encoder"),
         decoder_layers: layers("decoder"),
         norm: NormPlace::Pre,
-        position: Position::Fairseq,
+        position: PositionKind::Fairseq,
         tying: Tying::Target,
         ..TransformerConfig::base()
     };

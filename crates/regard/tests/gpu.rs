@@ -5,7 +5,7 @@
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 use regard::attention::{
-    AdditiveWeights, Affinity, DotProduct, Gamma, Grid, Local, PairPosition, PairRelation, Pairwise, PatchRelation,
+    AdditiveWeights, Affinity, ClipGrid, DotProduct, Gamma, Local, PairPosition, PairRelation, Pairwise, PatchRelation,
     Patchwise, Relative, SpaceTime, Stem, additive, dot_product, local, pairwise, patchwise, position, stem,
 };
 use regard::layers::NonLocalConfig;
@@ -126,7 +126,7 @@ fn gpu_non_local_and_space_time_attention_equal_the_kernels() {
         let block = config.init(&cpu).expect("the configuration is valid");
         agree("non_local", [2, 4, 6, 8], |x, d| block.clone().to_device(d).forward(x, &mut Pass::silent()).out);
     }
-    let grid = Grid { frames: 2, height: 4, width: 4 };
+    let grid = ClipGrid { frames: 2, height: 4, width: 4 };
     let shape = [1, 2, 33, 4];
     let schemes =
         [SpaceTime::Space, SpaceTime::Joint, SpaceTime::Divided, SpaceTime::SparseLocalGlobal, SpaceTime::Axial];

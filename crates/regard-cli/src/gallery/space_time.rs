@@ -1,7 +1,7 @@
 //! Attention over a clip: where a patch of the rolling disc looks, over the four frames.
 
 use burn::tensor::Tensor;
-use regard::attention::{Grid, SpaceTime, split_heads};
+use regard::attention::{ClipGrid, SpaceTime, split_heads};
 use std::time::Duration;
 
 use super::scene::{self, Picture};
@@ -35,7 +35,7 @@ pub fn axial(stage: &Stage) -> Shown {
 fn scheme(stage: &Stage, scheme: SpaceTime) -> Shown {
     let clip = scene::clip();
     let side = Stage::GRID / 2;
-    let grid = Grid { frames: FRAMES, height: side, width: side };
+    let grid = ClipGrid { frames: FRAMES, height: side, width: side };
     let class = Tensor::zeros([1, 1, WIDTH], &stage.device);
     let tokens = clip.iter().map(|frame| stage.tokens(frame, WIDTH));
     let tokens = split_heads(Tensor::cat(std::iter::once(class).chain(tokens).collect(), 1), 4);

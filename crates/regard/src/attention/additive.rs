@@ -5,8 +5,8 @@
 //! look at no key at all gets zeros, never NaN.
 //!
 //! Differences from the paper:
-//! - values may be other than the memory (the paper: `value = memory`);
-//! - any number of queries at once, where the paper's decoder makes one step after the other.
+//! - values need not be the memory (the paper: `value = memory`);
+//! - any number of queries at once; the paper's decoder computes one per step.
 
 use burn::tensor::activation::softmax;
 use burn::tensor::module::linear;
@@ -31,7 +31,7 @@ pub struct AdditiveWeights {
     pub energy: Tensor<1>,
 }
 
-/// A memory made ready once for all steps of a decoder: `U_a h_m` does not depend on the step.
+/// A memory with its projection `U_a h_m`, computed once for all decoding steps.
 #[derive(Clone, Debug)]
 pub struct AdditiveMemory {
     key: Tensor<3>,
@@ -81,7 +81,7 @@ impl AdditiveMemory {
         Self { key: linear(memory, weights.key.clone().transpose(), None), value, padding }
     }
 
-    /// The memories of these indices in the batch, in this order.
+    /// The batch elements with these indices, in this order.
     #[must_use]
     pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         let pick = |tensor: &Tensor<3>| tensor.clone().select(0, indices.clone());
@@ -124,7 +124,7 @@ impl AdditiveMemory {
     }
 }
 
-/// `[B, N, P], [B, M, P], [P] -> [B, N, M]` by ordinary Burn operations.
+/// `[B, N, P], [B, M, P], [P] -> [B, N, M]` with Burn operations.
 fn energies(state: Tensor<3>, key: Tensor<3>, energy: Tensor<1>) -> Tensor<3> {
     let ([batch, queries, hidden], [_, keys, _]) = (state.dims(), key.dims());
     let activity = (state.reshape([batch, queries, 1, hidden]) + key.reshape([batch, 1, keys, hidden])).tanh();
@@ -301,13 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_made_ready_once_gives_every_step_of_a_decoder() {
+    fn a_projected_memory_serves_every_decoding_step() {
         let (query, memory, value) = inputs(13);
         let together = run((query.clone(), memory.clone(), value.clone()), &weights(14), None).out;
         let ready = AdditiveMemory::new(memory, value, &weights(14), None);
         for n in 0..query.dims()[1] {
             let step = ready.attend(query.clone().slice([0..2, n..n + 1]), &weights(14), &mut Pass::silent());
-            assert!(step.weights.is_none(), "nobody listens");
+            assert!(step.weights.is_none(), "nothing is recorded");
             assert_close(&step.out, &together.clone().slice([0..2, n..n + 1]), 1e-5);
         }
     }

@@ -6,7 +6,7 @@ pub(crate) fn agree(operator: &str, axis: &str, left: (&str, usize), right: (&st
     assert!(left.1 == right.1, "{operator}: {} has {axis} {}, {} has {axis} {}", left.0, left.1, right.0, right.1);
 }
 
-/// Panics when an axis is empty: a batch of nothing has no attention.
+/// Panics when an axis is empty.
 #[track_caller]
 pub(crate) fn not_empty(operator: &str, tensor: &str, axes: &[(&str, usize)]) {
     for (axis, size) in axes {
@@ -14,7 +14,7 @@ pub(crate) fn not_empty(operator: &str, tensor: &str, axes: &[(&str, usize)]) {
     }
 }
 
-/// Panics unless `parts` divides `whole`.
+/// Panics unless `part` divides `whole`.
 #[track_caller]
 pub(crate) fn divides(operator: &str, part: (&str, usize), whole: (&str, usize)) {
     assert!(

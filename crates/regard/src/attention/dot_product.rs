@@ -39,11 +39,11 @@ pub fn dot_product(
     pass: &mut Pass,
 ) -> Attended<4> {
     let [queries, keys] = [query.dims()[2], key.dims()[2]];
-    dot_product_as(query, key, value, options, pass, |pass| pass.geometry(queries, keys))
+    dot_product_with_geometry(query, key, value, options, pass, |pass| pass.geometry(queries, keys))
 }
 
-/// The same for an operator that knows what its weights mean.
-pub(super) fn dot_product_as(
+/// [`dot_product`] for an operator that knows the geometry of its weights.
+pub(super) fn dot_product_with_geometry(
     query: Tensor<4>,
     key: Tensor<4>,
     value: Tensor<4>,
@@ -62,7 +62,7 @@ pub(super) fn dot_product_as(
 
 /// Tokens look at each other: `[B, N, 3*A*K] -> [B, N, A*K]`, rows of query, key and value, each of all heads.
 ///
-/// Records what [`dot_product`] does.
+/// Records the weights, as [`dot_product`] does.
 ///
 /// # Panics
 /// When three times the heads do not divide the width.
@@ -70,7 +70,7 @@ pub fn self_attention(qkv: Tensor<3>, heads: usize, pass: &mut Pass) -> Tensor<3
     masked_self_attention(qkv, heads, &DotProduct::default(), pass)
 }
 
-/// The same when not every token may look at every token.
+/// [`self_attention`] with a mask.
 ///
 /// # Panics
 /// When three times the heads do not divide the width, or a mask is of another size.
@@ -110,7 +110,7 @@ fn visible(options: &DotProduct) -> Vec<f32> {
     options.padding.as_ref().map_or_else(Vec::new, numbers)
 }
 
-/// The same by the kernel that never forms the weights.
+/// The output from a fused kernel, which never forms the weights.
 fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduct) -> Tensor<4> {
     let [batch, heads, queries, width] = query.dims();
     let [_, _, keys, value_width] = value.dims();
@@ -140,7 +140,7 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
 #[derive(Clone, Debug)]
 struct Fused(Attention);
 
-/// On rows of query, key and value.
+/// On joint rows of query, key and value.
 impl Kernel<1> for Fused {
     const NEEDS_OUT: bool = true;
 
@@ -179,7 +179,7 @@ fn scale(options: &DotProduct, width: usize) -> f64 {
     options.scale.unwrap_or(1.0 / (width as f64).sqrt())
 }
 
-/// `[B, A, N, M]`, by ordinary Burn operations.
+/// `[B, A, N, M]`, with Burn operations.
 fn weights(query: Tensor<4>, key: Tensor<4>, options: &DotProduct) -> Tensor<4> {
     let [batch, heads, queries, width] = query.dims();
     let keys = key.dims()[2];

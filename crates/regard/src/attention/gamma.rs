@@ -3,7 +3,7 @@
 //!
 //! `BatchNorm`, `ReLU`, linear without bias, and again with bias: two normalised layers that
 //! pairwise attention applies to every pair of pixels and patchwise attention to every pixel.
-//! It owns parameters and still lives here, since both operators are defined by means of it.
+//! It has parameters and is still here, because both operators are defined with it.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::relu;
@@ -26,7 +26,7 @@ pub struct Gamma {
 }
 
 impl Gamma {
-    /// A gamma with the uniform weights that the published code starts from.
+    /// A gamma with the uniform initialisation of the published code.
     ///
     /// # Panics
     /// When a width is 0.
@@ -42,29 +42,29 @@ impl Gamma {
         }
     }
 
-    /// Width of the relation it takes.
+    /// Input width: that of the relation.
     pub fn inputs(&self) -> usize {
         self.linear1.lazy_shape()[1]
     }
 
-    /// Width of the layer between.
+    /// Hidden width.
     pub fn hidden(&self) -> usize {
         self.linear1.lazy_shape()[0]
     }
 
-    /// All parameters in one piece, in the order in which the kernels take them.
+    /// All parameters, flattened in the order that the kernels expect.
     pub(crate) fn flat(&self) -> Tensor<1> {
         let second =
             [self.norm2.gamma.val(), self.norm2.beta.val(), self.linear2.val().flatten(0, 1), self.bias2.val()];
         Tensor::cat([vec![self.flat_first()], second.to_vec()].concat(), 0)
     }
 
-    /// Those of the first half.
+    /// The parameters of the first norm and linear layer, likewise.
     pub(crate) fn flat_first(&self) -> Tensor<1> {
         Tensor::cat(vec![self.norm1.gamma.val(), self.norm1.beta.val(), self.linear1.val().flatten(0, 1)], 0)
     }
 
-    /// Number of weights it gives.
+    /// Output width: the number of weights.
     pub fn outputs(&self) -> usize {
         self.linear2.lazy_shape()[0]
     }
@@ -97,7 +97,7 @@ pub(crate) mod samples {
     pub type Named = Vec<(&'static str, Vec<f32>)>;
 
     impl Widths {
-        /// Any parameters: the rectifiers are on, off and anywhere between.
+        /// Random parameters: some `ReLU`s are active, some not, some near zero.
         pub fn parameters(self, seed: u64) -> Named {
             let Self { inputs, hidden, outputs } = self;
             let scaled = |len: usize, seed: u64, factor: f32| noise(len, seed).iter().map(|x| x * factor).collect();
@@ -113,7 +113,7 @@ pub(crate) mod samples {
             ]
         }
 
-        /// The same with every rectifier clearly on or clearly off, so that finite differences cross no kink.
+        /// The same with every `ReLU` clearly active or inactive, so that finite differences cross no kink.
         pub fn smooth_parameters(self, seed: u64) -> Named {
             let far = |len: usize| (0..len).map(|index| if index % 3 == 1 { -2.0 } else { 2.0 }).collect::<Vec<f32>>();
             let mut named = self.parameters(seed);
@@ -151,7 +151,7 @@ pub(crate) mod samples {
             }
         }
 
-        /// A gamma of any parameters on the CPU, in evaluation mode.
+        /// A gamma of random parameters on the CPU, in evaluation mode.
         pub fn random(self, seed: u64) -> Gamma {
             self.random_on(seed, &crate::device::cpu())
         }
@@ -180,7 +180,7 @@ pub(crate) mod samples {
         }
     }
 
-    /// Every gradient that a loss sends into a gamma, by name, and its running moments.
+    /// The gradients of a gamma's parameters by name, and its running statistics.
     pub fn after(gamma: &Gamma, grads: &burn::tensor::Gradients) -> Named {
         use crate::testing::values;
         let of = |tensor: Tensor<1>| values(&tensor.grad(grads).expect("a gradient reaches every parameter"));

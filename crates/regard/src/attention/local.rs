@@ -3,10 +3,10 @@
 //!
 //! `out_i = sum_j softmax_j(scale * q_i . (k_j + r_{j-i})) v_j` over the `k x k` window of `i`, for each
 //! head. `r` joins an embedding of the row offset and one of the column offset, each of half the head's
-//! width. Pixels outside the image take no part.
+//! width. Pixels outside the image are masked.
 //!
 //! Differences from the public port (leaderj1001): scores are sums over a head's channels, not
-//! kept for each channel; every head sees rows and columns; padding takes no part in the softmax.
+//! kept for each channel; every head has row and column embeddings; padding is masked in the softmax.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
@@ -36,9 +36,9 @@ pub struct Local {
 /// Embeddings of row and column offsets, the smallest offset first.
 #[derive(Clone, Debug)]
 pub struct Relative {
-    /// `[A, K/2, offsets]`, met by the first half of a head's channels.
+    /// `[A, K/2, offsets]`, multiplied with the first half of a head's channels.
     pub rows: Tensor<3>,
-    /// `[A, K/2, offsets]`, met by the second half.
+    /// `[A, K/2, offsets]`, multiplied with the second half.
     pub columns: Tensor<3>,
 }
 
@@ -57,7 +57,7 @@ pub fn local(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local
     Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
-/// The same by the kernel that never forms the weights.
+/// The output from a fused kernel, which never forms the weights.
 fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) -> Tensor<4> {
     let [batch, channels, height, width] = query.dims();
     let value_channels = value.dims()[1];
@@ -106,7 +106,7 @@ impl Kernel<5> for Fused {
     }
 }
 
-/// The same by ordinary Burn operations, forming the weights.
+/// The output and the weights, from Burn operations.
 fn plain(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) -> (Tensor<4>, Tensor<4>) {
     let [batch, channels, height, width] = query.dims();
     let [_, value_channels, _, _] = value.dims();
@@ -127,7 +127,7 @@ fn plain(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) ->
     if let Some(scale) = options.scale {
         scores = scores.mul_scalar(scale);
     }
-    // every window holds its own pixel, so no row is without a key
+    // every window contains its own pixel, so every row has a key
     let weights = softmax(scores.mask_fill(hidden, f32::NEG_INFINITY), 2);
 
     let value = unfold(value, options.window, Border::Zero).reshape([batch, heads, value_width, offsets, pixels]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_outside_the_image_take_no_part() {
+    fn keys_outside_the_image_have_no_weight() {
         let options = Local { heads: 2, window: 5, relative: Some(relative(2, 2, 5)), scale: None };
         let (_, weights) = attend(maps([1, 8, 3, 4], 8), &options);
         let weights = values(&weights);

@@ -5,17 +5,17 @@
 //! | [`dot_product`](fn@dot_product) | every query at every key | Vaswani et al. 2017 |
 //! | [`additive`](fn@additive) | every query at every key, scored by a small network | Bahdanau et al. 2014 |
 //! | [`non_local`](fn@non_local) | every position at every position, by four affinities | Wang et al. 2018 |
-//! | [`Step::attend`] | patches of a clip in space and time, by the plans of [`SpaceTime`] | Bertasius et al. 2021 |
+//! | [`SpaceTimeStep::attend`] | patches of a clip in space and time, by the schemes of [`SpaceTime`] | Bertasius et al. 2021 |
 //! | [`local`](fn@local) | every pixel at the window around it | Ramachandran et al. 2019 (SASA) |
 //! | [`stem`](fn@stem) | every pixel at its own aligned block | Ramachandran et al. 2019 (SASA) |
 //! | [`pairwise`](fn@pairwise) | every pixel at its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
 //! | [`patchwise`](fn@patchwise) | every pixel at its footprint, as one patch | Zhao et al. 2020 (SAN) |
 //! | [`non_local_means`](fn@non_local_means) | every pixel at the pixels whose patch looks like its own | Buades et al. 2005 |
 //!
-//! Where tokens stand, without parameters: [`position`].
+//! Position encodings without parameters: [`position`].
 //!
-//! Every operator takes a [`Pass`](crate::Pass) and returns [`Attended`]. When nobody listens it
-//! runs a fused kernel on the CPU; when somebody does, or on another device, it runs plain Burn
+//! Every operator takes a [`Pass`](crate::Pass) and returns [`Attended`]. If the pass records nothing, it
+//! runs a fused kernel on the CPU. If the pass records, or on another device, it runs plain Burn
 //! operations that form the weights. Both give the same output.
 
 mod additive;
@@ -40,23 +40,23 @@ pub use dot_product::{DotProduct, dot_product, masked_self_attention, merge_head
 pub use gamma::Gamma;
 pub use local::{Local, Relative, local};
 pub use non_local::{Affinity, NonLocalOptions, non_local};
-pub use non_local_means::{NonLocalMeans, non_local_means, non_local_means_watched};
+pub use non_local_means::{NonLocalMeans, non_local_means, non_local_means_with_progress};
 pub use pairwise::{PairPosition, PairRelation, Pairwise, pairwise};
 pub use patchwise::{PatchRelation, Patchwise, patchwise};
 pub use project::project;
-pub use space_time::{Grid, Plan, SpaceTime, Step};
-pub use stem::{Stem, place_mixture, stem};
-pub(crate) use stem::{fused as fused_stem, fuses as stem_fuses};
+pub use space_time::{AttentionPlan, ClipGrid, SpaceTime, SpaceTimeStep};
+pub use stem::{Stem, mixture_weights, stem};
+pub(crate) use stem::{can_fuse as can_fuse_stem, fused as fused_stem};
 pub(crate) use window::reach;
 pub use window::{Border, unfold};
 
 use burn::tensor::Tensor;
 
-/// What an operator gives back.
+/// The result of an operator.
 #[derive(Clone, Debug)]
 pub struct Attended<const D: usize, const W: usize = 4> {
     /// The attended values.
     pub out: Tensor<D>,
-    /// The attention weights, formed only when the pass listens.
+    /// The attention weights, formed only if the pass records them.
     pub weights: Option<Tensor<W>>,
 }

@@ -1,5 +1,5 @@
 //! Every window operator by its definition: loops over numbers in f64, slow on purpose.
-//! Only tests call these; the operators are held to them.
+//! Only tests call these: the operators must agree with them.
 
 use burn::tensor::Tensor;
 
@@ -88,7 +88,7 @@ fn wide<const D: usize>(tensor: &Tensor<D>) -> Vec<f64> {
     values(tensor).into_iter().map(f64::from).collect()
 }
 
-/// `q . r`: the first half of the head meets the row embedding, the second half the column embedding.
+/// `q . r`: the first half of the head with the row embedding, the second half with the column embedding.
 fn relative_score(relative: &Relative, head: usize, query: &[f64], row_offset: usize, column_offset: usize) -> f64 {
     let [_, half, offsets] = relative.rows.dims();
     let (rows, columns) = (wide(&relative.rows), wide(&relative.columns));
@@ -261,7 +261,7 @@ pub fn patchwise(
     })
 }
 
-/// Sums every reflected footprint under the weights `[Cw, k*k]` that are given for each pixel.
+/// The weighted sum over every reflected footprint; each pixel has weights `[Cw, k*k]`.
 fn by_footprint(
     beta: &Maps,
     shared: usize,

@@ -1,12 +1,12 @@
-//! Non-local operation: every position is answered by a weighted sum over all positions.
+//! Non-local operation: the output at every position is a weighted sum over all positions.
 //! Wang et al. 2018, "Non-local Neural Networks", arXiv:1711.07971, equations 1 to 6.
 //!
 //! `out_i = 1/C(x) sum_j f(theta_i, phi_j) g_j`, where `f` and its normaliser `C` are an [`Affinity`].
-//! The Gaussian is the embedded Gaussian with `theta = phi = x`: here they are the same formula, and
-//! the embeddings are the caller's.
+//! The Gaussian is the embedded Gaussian with `theta = phi = x`: the formula is the same, and the caller
+//! computes the embeddings.
 //!
 //! Differences from the paper: `scale` multiplies the dot products, as the authors' released code does
-//! for the softmax forms (`C'^-0.5`); the paper has none, and neither has the default here.
+//! for the softmax forms (`C'^-0.5`). The paper has no scale, and there is none by default.
 
 use burn::tensor::activation::relu;
 use burn::tensor::{Tensor, module::linear};
@@ -41,14 +41,14 @@ impl Affinity {
     }
 }
 
-/// The comparison and what it needs.
+/// The affinity and its parameters.
 #[derive(Clone, Debug, Default)]
 pub struct NonLocalOptions {
     /// How two positions are compared.
     pub affinity: Affinity,
-    /// Factor of `theta_i . phi_j`; 1 when not given. Not for the concatenation.
+    /// Factor of `theta_i . phi_j`; 1 when not given. The concatenation takes none.
     pub scale: Option<f64>,
-    /// `w_f [2*C']`, first the half for theta; for the concatenation alone.
+    /// `w_f [2*C']`, the half for theta first. Only for the concatenation.
     pub concatenation: Option<Tensor<1>>,
 }
 
@@ -64,15 +64,15 @@ pub fn non_local(
     pass: &mut Pass,
 ) -> Attended<3, 3> {
     check_shapes(&theta, &phi, &g, options);
-    let listens = pass.wants_weights();
+    let records = pass.wants_weights();
     let [queries, positions] = [theta.dims()[1], phi.dims()[1]];
     let keys = positions as f64;
     let (out, weights) = match options.affinity {
-        Affinity::Gaussian | Affinity::EmbeddedGaussian => softmax_form(theta, phi, g, options, listens),
+        Affinity::Gaussian | Affinity::EmbeddedGaussian => softmax_form(theta, phi, g, options, records),
         Affinity::DotProduct => {
             let scale = options.scale.unwrap_or(1.0) / keys;
-            if !listens && regrouping_is_cheaper(&theta, &phi, &g) {
-                // (theta phi') g = theta (phi' g): without a softmax the weights need never exist
+            if !records && regrouping_is_cheaper(&theta, &phi, &g) {
+                // (theta phi') g = theta (phi' g): without a softmax the weights need not be formed
                 (theta.matmul(phi.transpose().matmul(g).mul_scalar(scale)), None)
             } else {
                 weighted(theta.matmul(phi.transpose()).mul_scalar(scale), g)
@@ -87,7 +87,7 @@ pub fn non_local(
         let sums_to_one = options.affinity.sums_to_one();
         pass.record_weights(weights, |pass| Geometry { sums_to_one, ..pass.geometry(queries, positions) });
     }
-    Attended { out, weights: weights.filter(|_| listens) }
+    Attended { out, weights: weights.filter(|_| records) }
 }
 
 fn softmax_form(
@@ -95,10 +95,10 @@ fn softmax_form(
     phi: Tensor<3>,
     g: Tensor<3>,
     options: &NonLocalOptions,
-    listens: bool,
+    records: bool,
 ) -> (Tensor<3>, Option<Tensor<3>>) {
-    // a pass of its own, so that the weights are recorded once, without the axis of heads
-    let mut inner = if listens { Pass::recording() } else { Pass::silent() };
+    // an inner pass, so that the weights are recorded once and without an axis of heads
+    let mut inner = if records { Pass::recording() } else { Pass::silent() };
     let one_head = |tokens: Tensor<3>| tokens.unsqueeze_dim::<4>(1);
     let softmax = DotProduct { scale: Some(options.scale.unwrap_or(1.0)), ..DotProduct::default() };
     let attended = dot_product(one_head(theta), one_head(phi), one_head(g), &softmax, &mut inner);
@@ -133,7 +133,7 @@ fn check_shapes(theta: &Tensor<3>, phi: &Tensor<3>, g: &Tensor<3>, options: &Non
     check::agree(NAME, "batch", ("phi", phi.dims()[0]), ("g", g.dims()[0]));
     check::agree(NAME, "positions", ("phi", keys), ("g", g.dims()[1]));
     match (options.affinity, &options.concatenation) {
-        (Affinity::Concatenation, None) => panic!("{NAME}: the concatenation needs its weight, of width {}", 2 * width),
+        (Affinity::Concatenation, None) => panic!("{NAME}: the concatenation needs a weight of width {}", 2 * width),
         (Affinity::Concatenation, Some(weight)) => {
             check::agree(NAME, "width", ("concatenation weight", weight.dims()[0]), ("[theta, phi]", 2 * width));
             assert!(options.scale.is_none(), "{NAME}: the concatenation has no dot product to scale");
@@ -266,7 +266,7 @@ mod tests {
                 assert_eq!(regrouping_is_cheaper(&theta, &phi, &g), regroups);
                 let options = options(affinity, Some(0.5));
                 let silent = non_local(theta.clone(), phi.clone(), g.clone(), &options, &mut Pass::silent());
-                assert!(silent.weights.is_none(), "nobody listens");
+                assert!(silent.weights.is_none(), "nobody records");
                 let mut pass = Pass::recording();
                 let recorded = pass.within("nl", |pass| non_local(theta, phi, g, &options, pass));
                 assert_close(&silent.out, &recorded.out, 1e-5);

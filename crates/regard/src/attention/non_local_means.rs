@@ -1,4 +1,4 @@
-//! Non-local means: attention before attention. Queries and keys are patches, values are pixels, and
+//! Non-local means, a forerunner of attention: queries and keys are patches, values are pixels, and
 //! nothing is learned.
 //! Buades, Coll and Morel, "A non-local algorithm for image denoising", CVPR 2005.
 //!
@@ -18,7 +18,7 @@ use super::Attended;
 use crate::pass::{Geometry, Reach};
 use crate::{Error, Pass};
 
-/// What counts as alike, and how far to look for it.
+/// Sizes and strength of the filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NonLocalMeans {
     /// Side of the compared patches, odd.
@@ -46,16 +46,13 @@ impl NonLocalMeans {
     fn check(&self, rows: usize, columns: usize) -> Result<(), Error> {
         let number = |field, value: f32| match value {
             value if value.is_finite() && value >= 0.0 => Ok(()),
-            value => Err(Error::config(field, format!("needs a finite number of at least 0, not {value}"))),
+            value => Err(Error::config(field, format!("must be finite and at least 0, got {value}"))),
         };
         number("sigma", self.sigma)?;
         number("h", self.h)?;
         for (field, side) in [("patch", self.patch), ("search", self.search)] {
             if side % 2 == 0 {
-                return Err(Error::config(
-                    field,
-                    format!("needs an odd number, so that there is a centre, not {side}"),
-                ));
+                return Err(Error::config(field, format!("must be odd, got {side}")));
             }
         }
         for (axis, size) in [("rows", rows), ("columns", columns)] {
@@ -70,19 +67,19 @@ impl NonLocalMeans {
 
 /// `[C, H, W] -> [C, H, W]`, weights `[H, W, s, s]` over the search window of every pixel, zero outside the image.
 ///
-/// A noise of zero (h = 0) leaves the image as it is. Runs on the CPU, whatever the device of the image.
+/// With h = 0 the image is unchanged. Always runs on the CPU.
 ///
 /// # Errors
-/// When an option cannot work, the image is smaller than the patch, or a value is not finite.
+/// When an option is out of range, the image is smaller than the patch, or a value is not finite.
 pub fn non_local_means(image: Tensor<3>, options: &NonLocalMeans, pass: &mut Pass) -> Result<Attended<3>, Error> {
-    non_local_means_watched(image, options, pass, &|_| {})
+    non_local_means_with_progress(image, options, pass, &|_| {})
 }
 
-/// The same, telling `done` of every few finished rows: for progress bars.
+/// [`non_local_means`] that calls `done` with the number of rows finished since the last call, for progress bars.
 ///
 /// # Errors
 /// Those of [`non_local_means`].
-pub fn non_local_means_watched(
+pub fn non_local_means_with_progress(
     image: Tensor<3>,
     options: &NonLocalMeans,
     pass: &mut Pass,
@@ -99,7 +96,7 @@ pub fn non_local_means_watched(
     if let Some(at) = values.iter().position(|value| !value.is_finite()) {
         let (channel, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
         let place = format!("channel {channel}, row {row}, column {column}");
-        return Err(Error::config("image", format!("needs finite values; at {place} it has {}", values[at])));
+        return Err(Error::config("image", format!("must be finite, got {} at {place}", values[at])));
     }
 
     let side = options.search;
@@ -114,7 +111,7 @@ pub fn non_local_means_watched(
         );
         out
     } else {
-        // the limit: only the pixel itself is at distance zero
+        // the limit of small h: every pixel keeps its own value
         if let Some(weights) = &mut weights {
             weights.iter_mut().skip(side * side / 2).step_by(side * side).for_each(|own| *own = 1.0);
         }
@@ -123,7 +120,7 @@ pub fn non_local_means_watched(
     let weights: Option<Tensor<4>> =
         weights.map(|weights| Tensor::from_data(TensorData::new(weights, [rows, columns, side, side]), &device));
     if let Some(weights) = &weights {
-        // recorded as every window operator does, [1, 1, k*k, H*W]
+        // recorded in the shape of all window operators, [1, 1, k*k, H*W]
         let windows = weights.clone().reshape([rows * columns, side * side]).transpose();
         let reach = Reach::Window { side, mirrored: false };
         pass.record_weights(&windows.reshape([1, 1, side * side, rows * columns]), |_| {
@@ -390,7 +387,7 @@ mod tests {
             rows.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
         };
         let options = NonLocalMeans { patch: 3, ..NonLocalMeans::for_noise(0.1) };
-        non_local_means_watched(random([2, 37, 5], 1), &options, &mut Pass::silent(), &count).unwrap();
+        non_local_means_with_progress(random([2, 37, 5], 1), &options, &mut Pass::silent(), &count).unwrap();
         assert_eq!(rows.into_inner(), 37);
     }
 }

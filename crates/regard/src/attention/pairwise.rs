@@ -3,8 +3,8 @@
 //!
 //! `out_i = sum_j softmax_j(gamma([delta(phi_i, psi_j), position_ij])) * beta_j` over the `k x k` footprint
 //! of `i`, mirrored at the edge of the image. The weights are vectors: each of gamma's `Cw` channels has
-//! a softmax of its own and serves the value channels `c` with `c mod Cw` equal to it. Without position
-//! the footprint is a set: the order of its pixels changes nothing.
+//! its own softmax and is used by the value channels `c` with `c mod Cw` equal to it. Without position
+//! the footprint is a set: the order of its pixels does not matter.
 //!
 //! The published code has subtraction only; the other relations follow the paper's text.
 
@@ -49,7 +49,7 @@ impl PairRelation {
     }
 }
 
-/// What gamma knows about the positions of two pixels.
+/// How the positions of two pixels enter gamma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PairPosition {
@@ -57,12 +57,12 @@ pub enum PairPosition {
     Relative,
     /// `p_j`
     Absolute,
-    /// Nothing.
+    /// Not at all.
     None,
 }
 
 impl PairPosition {
-    /// Channels that follow the relation's.
+    /// Channels of the position, after those of the relation.
     pub const fn channels(self) -> usize {
         match self {
             Self::Relative | Self::Absolute => 2,
@@ -115,7 +115,7 @@ impl Pairwise {
 
 /// `phi [B, R, H, W], psi [B, R, H, W], beta [B, C, H, W] -> [B, C, H, W]`, weights `[B, Cw, k*k, H*W]`.
 ///
-/// `position` is `[2, H, W]`: the coordinates of every pixel, as the layer maps them.
+/// `position` is `[2, H, W]`: the coordinates of every pixel, as the layer has mapped them.
 ///
 /// # Panics
 /// When the shapes do not fit together; the message names the axis and both sizes.
@@ -142,7 +142,7 @@ pub fn pairwise(
     Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
-/// The same by the kernel that never forms the weights.
+/// The output from a fused kernel, which never forms the weights.
 fn fused(
     phi: Tensor<4>,
     psi: Tensor<4>,
@@ -192,7 +192,7 @@ impl Kernel<4> for Fused {
     }
 }
 
-/// The same by ordinary Burn operations, forming the weights.
+/// The output and the weights, from Burn operations.
 fn plain(
     phi: Tensor<4>,
     psi: Tensor<4>,
@@ -204,7 +204,7 @@ fn plain(
     let mut relation = relate(phi, psi, options);
     if let Some(position) = position {
         let [batch, _, offsets, pixels] = relation.dims();
-        let position = place(position, options).expand([batch, 2, offsets, pixels]);
+        let position = footprint_positions(position, options).expand([batch, 2, offsets, pixels]);
         relation = Tensor::cat(vec![relation, position], 1);
     }
     let weights = softmax(gamma.forward(relation), 2);
@@ -226,8 +226,8 @@ fn relate(phi: Tensor<4>, psi: Tensor<4>, options: &Pairwise) -> Tensor<4> {
     }
 }
 
-/// `[2, H, W] -> [1, 2, k*k, H*W]`: where the pixels of every footprint are.
-fn place(position: Tensor<3>, options: &Pairwise) -> Tensor<4> {
+/// `[2, H, W] -> [1, 2, k*k, H*W]`: the positions of the pixels in every footprint.
+fn footprint_positions(position: Tensor<3>, options: &Pairwise) -> Tensor<4> {
     let [planes, height, width] = position.dims();
     let there = unfold(position.clone().unsqueeze::<4>(), options.window, Border::Reflect);
     match options.position {

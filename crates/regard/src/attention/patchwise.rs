@@ -2,8 +2,8 @@
 //! Zhao, Jia, Koltun 2020, "Exploring Self-attention for Image Recognition" (SAN).
 //!
 //! `out_i = sum_j gamma(delta(x_footprint))_j * beta_j` over the `k x k` footprint of `i`, mirrored at the
-//! edge of the image. Neither softmax nor position: gamma knows each place of the patch by its channel, so
-//! it generalises convolution. Value channel `c` uses weight channel `c mod Cw`; gamma's output
+//! edge of the image. There is neither softmax nor position: every offset of the patch has its own channels in
+//! gamma, which generalises convolution. Value channel `c` uses weight channel `c mod Cw`; gamma's output
 //! `cw*k*k + o` is the weight of offset `o`.
 //!
 //! The published code has concatenation only; star and clique follow the paper's text.
@@ -24,11 +24,11 @@ use crate::pass::{Geometry, Reach};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PatchRelation {
-    /// `<phi_i, psi_j>` for every `j`: the middle with each.
+    /// `<phi_i, psi_j>` for every `j`: the centre with every pixel.
     Star,
-    /// `<phi_j, psi_l>` for every ordered pair, `j` before `l`: each with each.
+    /// `<phi_j, psi_l>` for every pair of pixels, in order of `j`, then `l`.
     Clique,
-    /// `[phi_i, psi_j for every j]`, channel by channel; without phi the patch alone.
+    /// `[phi_i, psi_j for every j]`, channel by channel; without phi only the patch.
     Concatenation,
 }
 
@@ -53,7 +53,7 @@ pub struct Patchwise {
 }
 
 impl Patchwise {
-    /// The first kernel's arguments; `beside` says whether there is phi beside the patch.
+    /// The first kernel's arguments; `beside` says whether phi is concatenated with the patch.
     pub(crate) fn kernel(
         &self,
         batch: usize,
@@ -80,7 +80,7 @@ impl Patchwise {
 
 /// `phi [B, R, H, W], psi [B, R, H, W], beta [B, C, H, W] -> [B, C, H, W]`, weights `[B, Cw, k*k, H*W]`.
 ///
-/// Concatenation may go without phi: when it is the same map as psi, the middle is in the patch already.
+/// Concatenation does not need phi: if phi is the same map as psi, the patch already contains the centre.
 ///
 /// # Panics
 /// When the shapes do not fit together; the message names the axis and both sizes.
@@ -105,7 +105,7 @@ pub fn patchwise(
     Attended { out, weights: pass.wants_weights().then_some(weights) }
 }
 
-/// The same by two kernels that keep patches and weights in the cache, and a small norm between them.
+/// The output from two fused kernels, with a norm between them.
 fn fused(phi: Option<Tensor<4>>, psi: Tensor<4>, beta: Tensor<4>, gamma: &Gamma, options: &Patchwise) -> Tensor<4> {
     let [batch, features, height, width] = psi.dims();
     let values = beta.dims()[1];
@@ -172,7 +172,7 @@ impl Kernel<4> for Aggregate {
     }
 }
 
-/// The same by ordinary Burn operations, forming the weights.
+/// The output and the weights, from Burn operations.
 fn plain(
     phi: Option<Tensor<4>>,
     psi: Tensor<4>,

@@ -1,4 +1,4 @@
-//! Where a token stands: encodings of position without parameters, and positions on another grid.
+//! Position encodings without parameters, and learned positions resampled to another grid.
 //!
 //! | function | what | source |
 //! |---|---|---|
@@ -27,7 +27,7 @@ pub fn sinusoidal(positions: usize, width: usize, device: &Device) -> Tensor<2> 
     sinusoidal_from(0, positions, width, device)
 }
 
-/// The same for the positions from `first` on.
+/// [`sinusoidal`] for positions that start at `first`.
 ///
 /// # Panics
 /// When a size is zero.
@@ -41,7 +41,7 @@ pub fn sinusoidal_from(first: usize, positions: usize, width: usize, device: &De
     encoding([first, positions, width], value, device)
 }
 
-/// The same with all sines before all cosines, whose wavelengths go to 10000 itself: fairseq and tensor2tensor.
+/// All sines, then all cosines, with wavelengths up to and including 10000: the encoding of fairseq and tensor2tensor.
 ///
 /// # Panics
 /// When a size is zero.
@@ -74,8 +74,8 @@ fn wavelength(pair: usize, width: usize) -> f64 {
 
 /// `[B, H, W]`, true for padding, to `[B, D, H, W]`: half of the channels for the row, then half for the column.
 ///
-/// A place is the number of real pixels up to it over the number in its whole column (or row), times 2π; within each
-/// half, sine and cosine alternate. [`no_padding`] gives the mask of a batch without padding.
+/// A pixel's position is the number of real pixels up to it over the number in its whole column (or row), times 2π;
+/// within each half, sine and cosine alternate. [`no_padding`] gives the mask of a batch without padding.
 ///
 /// # Panics
 /// When 4 does not divide the width: two axes, a sine and a cosine each.
@@ -110,7 +110,7 @@ pub fn no_padding([batch, height, width]: [usize; 3], device: &Device) -> Tensor
     Tensor::<3>::zeros([batch, height, width], device).greater_elem(0.5)
 }
 
-/// `[2, H, W]`: the column from -1 to 1 in channel 0, the row in channel 1; an axis of one place is at -1.
+/// `[2, H, W]`: the column from -1 to 1 in channel 0, the row in channel 1; an axis of size 1 is at -1.
 ///
 /// # Panics
 /// When a size is zero.
@@ -136,7 +136,7 @@ pub fn relative(queries: usize, keys: usize, device: &Device) -> Tensor<2, Int> 
     indices(queries, keys, |query, key| key + queries - 1 - query, device)
 }
 
-/// `[H*W, H*W]` twice: the row of each pair of places in a table of `2*H - 1` offsets of rows, and in one of `2*W - 1`
+/// `[H*W, H*W]` twice: the row of each pair of positions in a table of `2*H - 1` offsets of rows, and in one of `2*W - 1`
 /// offsets of columns.
 ///
 /// # Panics
@@ -200,7 +200,7 @@ pub fn resample(positions: Tensor<3>, from: [usize; 2], to: [usize; 2], prefix: 
     if prefix == 0 { patches } else { Tensor::cat(vec![positions.slice([0..batch, 0..prefix]), patches], 1) }
 }
 
-/// `[to, from]`: the weights of the old places in each new one.
+/// `[to, from]`: the weights of the old positions in each new one.
 fn bicubic(from: usize, to: usize, device: &Device) -> Tensor<2> {
     let factor = from as f64 / to as f64;
     let stretch = factor.max(1.0);
@@ -367,7 +367,7 @@ mod tests {
         assert_close(&resampled, &fixture.tensor("io/resampled_pos_embed"), 1e-5);
     }
 
-    /// Bicubic resampling of one channel, place by place over the whole old grid.
+    /// Bicubic resampling of one channel, position by position.
     fn naive_resample(old: &[f32], [h, w]: [usize; 2], [height, width]: [usize; 2]) -> Vec<f32> {
         let kernel = |x: f64| {
             let x = x.abs();
@@ -415,7 +415,7 @@ mod tests {
     fn resampling_to_the_same_grid_changes_nothing() {
         let positions = random([1, 8, 5], 1);
         assert_close(&resample(positions.clone(), [2, 3], [2, 3], 2), &positions, 0.0);
-        // and the weights themselves say so, not only the shortcut
+        // not only by the shortcut: the weights are the identity
         assert_close(&bicubic(5, 5, &cpu()), &Tensor::eye(5, &cpu()), 1e-6);
     }
 

@@ -9,7 +9,7 @@ use crate::fused;
 /// `[B, C, H, W], [O, C], [O] -> [B, O, H, W]`: the same linear map at every pixel.
 ///
 /// # Panics
-/// When the weight takes another number of channels than the map has.
+/// When the map does not have the weight's input channels.
 #[must_use]
 pub fn project(map: Tensor<4>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<4> {
     let [batch, channels, height, width] = map.dims();

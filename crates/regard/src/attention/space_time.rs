@@ -2,14 +2,14 @@
 //! Bertasius, Wang and Torresani 2021, "Is Space-Time Attention All You Need for Video Understanding?", arXiv:2102.05095.
 //!
 //! A clip is `1 + T*H*W` tokens: the class token, then the patches, frame after frame, row after row.
-//! A [`SpaceTime`] scheme is one to three [`Step`]s, each with projections of its own; a step regroups
-//! the tokens into sequences, attends within each and puts every token back ([`Plan`]).
+//! A [`SpaceTime`] scheme is one to three [`SpaceTimeStep`]s, each with its own projections. A step groups
+//! the tokens into sequences, attends within each and merges the results ([`AttentionPlan`]).
 //!
 //! | step | a patch looks at | the class token |
 //! |---|---|---|
 //! | space | its frame | has a copy in every frame; the copies' outputs are averaged |
 //! | joint | everything | is a token like the others |
-//! | time | its place in every frame | takes no part: looks at itself alone |
+//! | time | its position in every frame | looks only at itself |
 //! | local | a window of `⌈H/2⌉`×`⌈W/2⌉` around it in every frame | looks at everything, is seen by all |
 //! | global | every second patch, from itself, along all three axes | looks at everything, is seen by all |
 //! | width | its row of its frame | has a copy in every row; averaged |
@@ -17,16 +17,16 @@
 //!
 //! Differences from facebookresearch/TimeSformer:
 //! - frames come slowest in the order of tokens; there they come fastest;
-//! - the code there has no local, global, width and height steps, and the paper leaves open what their class
-//!   token does and what happens at borders: a window moves inwards at the border, so that every patch sees
-//!   equally many, and the class token does what the table says;
+//! - it has no local, global, width and height steps, and the paper leaves open what their class token does and
+//!   what happens at borders. Here a window moves inwards at the border, so that every patch looks at equally
+//!   many, and the class token does what the table says;
 //! - time excludes the class token as the code does; the paper's equations include it.
 
 use burn::tensor::{Bool, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::iter::once;
 
-use super::dot_product::dot_product_as;
+use super::dot_product::dot_product_with_geometry;
 use super::{Attended, DotProduct, check, dot_product};
 use crate::Pass;
 use crate::pass::{Axes, Geometry};
@@ -37,7 +37,7 @@ const NAME: &str = "space_time";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpaceTime {
-    /// Each frame by itself. The paper's model keeps frames apart until the logits: see [`SpaceTime::keeps_frames_apart`].
+    /// Within each frame. The paper's model keeps frames apart until the logits: see [`SpaceTime::keeps_frames_apart`].
     Space,
     /// All tokens of the clip at once.
     Joint,
@@ -50,31 +50,31 @@ pub enum SpaceTime {
 }
 
 impl SpaceTime {
-    /// The attentions of one block, in turn, each with its own projections.
+    /// The attention steps of one block in order, each with its own projections.
     #[must_use]
-    pub fn steps(self) -> &'static [Step] {
+    pub fn steps(self) -> &'static [SpaceTimeStep] {
         match self {
-            Self::Space => &[Step::Space],
-            Self::Joint => &[Step::Joint],
-            Self::Divided => &[Step::Time, Step::Space],
-            Self::SparseLocalGlobal => &[Step::Local, Step::Global],
-            Self::Axial => &[Step::Time, Step::Width, Step::Height],
+            Self::Space => &[SpaceTimeStep::Space],
+            Self::Joint => &[SpaceTimeStep::Joint],
+            Self::Divided => &[SpaceTimeStep::Time, SpaceTimeStep::Space],
+            Self::SparseLocalGlobal => &[SpaceTimeStep::Local, SpaceTimeStep::Global],
+            Self::Axial => &[SpaceTimeStep::Time, SpaceTimeStep::Width, SpaceTimeStep::Height],
         }
     }
 
-    /// Whether the model runs every frame as a clip of one, with a class token of its own from the first block to
-    /// the last, and averages over frames at the end. The others have one class token for the clip.
+    /// Whether the model runs every frame as a clip of one frame, each with its own class token, and averages the
+    /// logits over frames. The other schemes have one class token for the clip.
     #[must_use]
     pub fn keeps_frames_apart(self) -> bool {
         self == Self::Space
     }
 }
 
-/// One attention over a regrouping of the tokens; the table in the module's header says which.
+/// Attention within groups of tokens; the table in the module's header lists the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
-pub enum Step {
+pub enum SpaceTimeStep {
     Space,
     Joint,
     Time,
@@ -84,9 +84,9 @@ pub enum Step {
     Height,
 }
 
-impl Step {
-    /// Whether the class token exchanges anything in this step. Where it does not, its output is its own value,
-    /// and the model leaves it out of the residual: `class` stays, `patches += step`.
+impl SpaceTimeStep {
+    /// Whether the class token attends to patches in this step. If not, its output is its own value, and the model
+    /// excludes it from the residual: only `patches += step`.
     #[must_use]
     pub fn class_takes_part(self) -> bool {
         self != Self::Time
@@ -96,10 +96,10 @@ impl Step {
     /// weights `[B, A, 1+T*H*W, 1+T*H*W]`, zero where a token does not look: `out = weights * value`.
     ///
     /// # Panics
-    /// When the shapes do not fit together or the grid.
+    /// When the shapes do not fit together or do not fit the grid.
     pub fn attend(
         self,
-        grid: Grid,
+        grid: ClipGrid,
         query: Tensor<4>,
         key: Tensor<4>,
         value: Tensor<4>,
@@ -108,14 +108,14 @@ impl Step {
         self.plan(grid).attend(query, key, value, pass)
     }
 
-    /// Who attends with whom on this grid; a model may keep it over blocks and batches.
+    /// The groups of tokens on this grid; a model may reuse it in all blocks and batches.
     ///
     /// # Panics
     /// When an axis of the grid is empty.
     #[must_use]
-    pub fn plan(self, grid: Grid) -> Plan {
+    pub fn plan(self, grid: ClipGrid) -> AttentionPlan {
         check::not_empty(NAME, "grid", &[("frames", grid.frames), ("height", grid.height), ("width", grid.width)]);
-        let Grid { frames, height, width } = grid;
+        let ClipGrid { frames, height, width } = grid;
         let everything: Vec<usize> = (0..grid.tokens()).collect();
         let alone = |keys: &[usize]| Sequences::new(vec![CLASS], keys.to_vec(), 1);
         let groups = match self {
@@ -151,14 +151,14 @@ impl Step {
                 groups
             }
         };
-        Plan { grid, tokens: grid.tokens(), whole: self == Self::Joint, groups }
+        AttentionPlan { grid, tokens: grid.tokens(), whole: self == Self::Joint, groups }
     }
 }
 
 /// The patches of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Grid {
+pub struct ClipGrid {
     /// `T`
     pub frames: usize,
     /// `H`, patches from top to bottom.
@@ -167,10 +167,10 @@ pub struct Grid {
     pub width: usize,
 }
 
-/// The place of the class token.
+/// Index of the class token.
 const CLASS: usize = 0;
 
-impl Grid {
+impl ClipGrid {
     /// The class token and all patches.
     #[must_use]
     pub fn tokens(self) -> usize {
@@ -202,7 +202,7 @@ impl Grid {
     }
 }
 
-/// Sequences of equal length, each led by a copy of the class token.
+/// Sequences of equal length, each starting with a copy of the class token.
 fn with_class(count: usize, patches: impl Fn(usize) -> Vec<usize>) -> Sequences {
     let tokens: Vec<usize> = (0..count).flat_map(|i| [vec![CLASS], patches(i)].concat()).collect();
     Sequences::new(tokens.clone(), tokens, count)
@@ -216,7 +216,7 @@ fn window_start(centre: usize, size: usize, length: usize) -> usize {
 /// Local windows as bands: queries whose windows cover the same rows share these rows as keys, and a mask hides
 /// the columns outside of each window. Keys for every single window would be sixteen copies of the clip on a grid
 /// of 14×14, one mask over everything four times the work; bands are four copies and twice the work.
-fn bands(grid: Grid) -> Vec<Sequences> {
+fn bands(grid: ClipGrid) -> Vec<Sequences> {
     let (high, wide) = (grid.height.div_ceil(2), grid.width.div_ceil(2));
     let starts = 0..=grid.height - high;
     starts
@@ -237,19 +237,19 @@ fn bands(grid: Grid) -> Vec<Sequences> {
         .collect()
 }
 
-/// Who attends with whom, as indices of tokens.
+/// Which tokens attend to which, as token indices.
 ///
-/// A token's output is the mean over all places where it is a query; only the class token has several.
+/// A token's output is the mean over all sequences in which it is a query; only the class token is in several.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    grid: Grid,
+pub struct AttentionPlan {
+    grid: ClipGrid,
     tokens: usize,
-    /// One sequence of all tokens in order: nothing to regroup.
+    /// Whether there is a single sequence of all tokens in order.
     whole: bool,
     groups: Vec<Sequences>,
 }
 
-/// Sequences of equal sizes that attend side by side.
+/// Sequences of equal length, processed as one batch.
 #[derive(Clone, Debug)]
 struct Sequences {
     count: usize,
@@ -266,7 +266,7 @@ impl Sequences {
         Self { count, queries, keys, hidden: None }
     }
 
-    /// Added to the scores: so low that a hidden key has no weight, yet finite, since a whole block of a row may be hidden.
+    /// Added to the scores: low enough that a hidden key has no weight, but finite, because all keys of a block may be hidden.
     fn bias(&self, device: &Device) -> Option<Tensor<4>> {
         let hidden = self.hidden.clone()?;
         let shape = [1, 1, self.queries.len() / self.count, self.keys.len() / self.count];
@@ -275,16 +275,16 @@ impl Sequences {
     }
 }
 
-impl Plan {
-    /// As [`Step::attend`].
+impl AttentionPlan {
+    /// As [`SpaceTimeStep::attend`].
     ///
     /// # Panics
-    /// When the shapes do not fit together or the grid.
+    /// When the shapes do not fit together or do not fit the grid.
     pub fn attend(&self, query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         self.check_shapes(&query, &key, &value);
         let geometry = |_: &Pass| Geometry::everywhere(self.grid.axes(), self.grid.axes());
         if self.whole {
-            return dot_product_as(query, key, value, &DotProduct::default(), pass, geometry);
+            return dot_product_with_geometry(query, key, value, &DotProduct::default(), pass, geometry);
         }
         let [batch, heads, _, _] = query.dims();
         let [_, _, _, width] = value.dims();
@@ -295,36 +295,36 @@ impl Plan {
         };
         let (query, key, value) = (rows(query), rows(key), rows(value));
 
-        let listens = pass.wants_weights();
+        let records = pass.wants_weights();
         let (mut outs, mut weights) = (Vec::new(), Vec::new());
         for group in &self.groups {
             let gather = |rows: &Tensor<2>, tokens: &[usize]| self.gather(rows, tokens, [batch, heads, group.count]);
-            // a pass of its own: what is recorded is the weights of the whole step, once
-            let mut inner = if listens { Pass::recording() } else { Pass::silent() };
+            // an inner pass, because the weights of the whole step are recorded at once, below
+            let mut inner = if records { Pass::recording() } else { Pass::silent() };
             let options = DotProduct { bias: group.bias(&device), ..DotProduct::default() };
             let (q, k, v) = (gather(&query, &group.queries), gather(&key, &group.keys), gather(&value, &group.keys));
             let attended = dot_product(q, k, v, &options, &mut inner);
             let slots = batch * heads * group.queries.len();
             outs.push(attended.out.reshape([slots, width]));
             if let Some(formed) = attended.weights {
-                weights.push(self.spread(formed, group, batch));
+                weights.push(self.scatter_weights(formed, group, batch));
             }
         }
-        let place = |slots: Vec<Tensor<2>>| {
+        let merge = |slots: Vec<Tensor<2>>| {
             let slots = Tensor::cat(slots, 0);
             let width = slots.dims()[1];
-            self.put_back(slots, batch, heads).reshape([batch, heads, self.tokens, width])
+            self.merge_groups(slots, batch, heads).reshape([batch, heads, self.tokens, width])
         };
-        let weights = listens.then(|| place(weights));
+        let weights = records.then(|| merge(weights));
         if let Some(weights) = &weights {
             pass.record_weights(weights, geometry);
         }
-        Attended { out: place(outs), weights }
+        Attended { out: merge(outs), weights }
     }
 
     /// `[B*A*tokens, K] -> [B*count, A, n, K]` for `count` sequences of n tokens.
     ///
-    /// As rows of a matrix, since Flex copies these whole and walks any other selection element by element.
+    /// Selects rows of a matrix: Flex copies those whole, but selects along any other axis element by element.
     fn gather(&self, rows: &Tensor<2>, tokens: &[usize], [batch, heads, count]: [usize; 3]) -> Tensor<4> {
         let length = tokens.len() / count;
         let mut indices = Vec::with_capacity(batch * heads * tokens.len());
@@ -339,8 +339,8 @@ impl Plan {
         select(rows, indices).reshape([batch * count, heads, length, width])
     }
 
-    /// `[B*count, A, n, m] -> [B*count*A*n, tokens]`: every weight in the column of its key.
-    fn spread(&self, weights: Tensor<4>, group: &Sequences, batch: usize) -> Tensor<2> {
+    /// `[B*count, A, n, m] -> [B*count*A*n, tokens]`: every weight moves to the column of its key.
+    fn scatter_weights(&self, weights: Tensor<4>, group: &Sequences, batch: usize) -> Tensor<2> {
         let [_, heads, queries, keys] = weights.dims();
         let slots = batch * group.count * heads * queries;
         let mut columns = Vec::with_capacity(slots * keys);
@@ -357,9 +357,9 @@ impl Plan {
         nothing.scatter(1, columns, weights.reshape([slots, keys]), IndexingUpdateOp::Add)
     }
 
-    /// The rows of all groups one after the other to `[B*A*tokens, ..]`, averaging the copies of the class token.
-    fn put_back(&self, slots: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
-        let mut place = vec![0; batch * heads * self.tokens];
+    /// Puts the rows of all groups into token order, `[B*A*tokens, ..]`, and averages the copies of the class token.
+    fn merge_groups(&self, slots: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
+        let mut slot_of = vec![0; batch * heads * self.tokens];
         let mut copies_of_class: Vec<Vec<i64>> = vec![Vec::new(); batch * heads];
         let mut next = 0;
         for group in &self.groups {
@@ -368,7 +368,7 @@ impl Plan {
                 for sequence in group.queries.chunks(length) {
                     for head in b * heads..(b + 1) * heads {
                         for token in sequence {
-                            place[head * self.tokens + token] = next;
+                            slot_of[head * self.tokens + token] = next;
                             if *token == CLASS {
                                 copies_of_class[head].push(next);
                             }
@@ -378,7 +378,7 @@ impl Plan {
                 }
             }
         }
-        let rows = select(&slots, place);
+        let rows = select(&slots, slot_of);
         let copies = copies_of_class[0].len();
         if copies == 1 {
             return rows;

@@ -1,8 +1,8 @@
 //! The attention stem: self-attention inside aligned blocks, with values that depend on the position in the block.
 //! Ramachandran et al. 2019, "Stand-Alone Self-Attention in Vision Models", arXiv:1906.05909, section 3.2.
 //!
-//! Raw pixels carry too little to be told apart by content, so inside its `b x b` block a pixel's value is
-//! a mixture `v_ab = (sum_m p(a, b, m) W_m) x_ab` of `M` linear maps, weighted by its place in the block:
+//! Raw pixels carry too little content to attend by, so inside its `b x b` block a pixel's value is
+//! a mixture `v_ab = (sum_m p(a, b, m) W_m) x_ab` of `M` linear maps, weighted by its position in the block:
 //! `p(a, b, m) = softmax_m((row_a + column_b) . nu_m)`, the same for every head.
 
 use burn::tensor::Tensor;
@@ -12,7 +12,7 @@ use regard_kernels::blocks::Blocks;
 use regard_kernels::local::Local;
 use regard_kernels::window::Window;
 
-use super::dot_product::dot_product_as;
+use super::dot_product::dot_product_with_geometry;
 use super::local::{self, check_relative};
 use super::{Attended, DotProduct, Relative, check, project};
 use crate::Pass;
@@ -32,13 +32,13 @@ pub struct Stem {
     pub scale: Option<f64>,
 }
 
-/// `rows [E, b], columns [E, b], nu [M, E] -> [M, b, b]`: how much of each value map a place takes.
+/// `rows [E, b], columns [E, b], nu [M, E] -> [M, b, b]`: the weight of each value map at each position of a block.
 ///
 /// # Panics
 /// When the shapes do not fit together; the message names the axis and both sizes.
 #[must_use]
-pub fn place_mixture(rows: Tensor<2>, columns: Tensor<2>, nu: Tensor<2>) -> Tensor<3> {
-    const NAME: &str = "place_mixture";
+pub fn mixture_weights(rows: Tensor<2>, columns: Tensor<2>, nu: Tensor<2>) -> Tensor<3> {
+    const NAME: &str = "mixture_weights";
     let ([width, block], [maps, nu_width]) = (rows.dims(), nu.dims());
     check::agree(NAME, "width", ("columns", columns.dims()[0]), ("rows", width));
     check::agree(NAME, "block", ("columns", columns.dims()[1]), ("rows", block));
@@ -49,7 +49,7 @@ pub fn place_mixture(rows: Tensor<2>, columns: Tensor<2>, nu: Tensor<2>) -> Tens
 
 /// `query, key [B, A*K, H, W], values [B, M, A*V, H, W], mixture [M, b, b] -> [B, A*V, H, W]`.
 ///
-/// Weights are `[B*blocks, A, b*b, b*b]`; samples, blocks and places are numbered row by row.
+/// Weights are `[B*blocks, A, b*b, b*b]`; samples, blocks and positions are numbered row by row.
 ///
 /// # Panics
 /// When the shapes do not fit together; the message names the axis and both sizes.
@@ -72,15 +72,15 @@ pub fn stem(
         .map(|relative| relative_scores(query.clone(), relative, options.block).mul_scalar(scale));
     let inside = DotProduct { scale: Some(scale), bias, ..DotProduct::default() };
     let geometry = |_: &Pass| Geometry::within_map([height, width], Reach::Block { side: options.block });
-    let Attended { out, weights } = dot_product_as(query, key, value, &inside, pass, geometry);
+    let Attended { out, weights } = dot_product_with_geometry(query, key, value, &inside, pass, geometry);
     Attended { out: from_blocks(out, options.block, [batch, height, width]), weights }
 }
 
 /// `pixels [B, I, H, W], query, key [A*K, I], values [M*A*V, I], mixture [M, b, b] -> [B, A*V, H, W]`: projections and
 /// [`stem`] in one, on the CPU.
 ///
-/// Everything happens where sixteen blocks lie side by side, so that only pixels and the output are moved there and
-/// back. The value maps of a place are mixed before they meet a pixel, since both are linear.
+/// Works on tiles of sixteen interleaved blocks, so that only the pixels and the output are rearranged. The value maps of
+/// a position are mixed before they are applied, since both are linear.
 pub(crate) fn fused(
     pixels: Tensor<4>,
     [query, key, values]: [Tensor<2>; 3],
@@ -91,11 +91,11 @@ pub(crate) fn fused(
     let (channels, outputs, places) = (query.dims()[0], values.dims()[0] / maps, block * block);
     let blocks = Blocks { batch, channels: inputs, height, width, block };
     let groups = blocks.groups();
-    let pixels = fused::apply(Lanes(blocks), [pixels.into_dispatch()], [groups, inputs, places, TILE]);
+    let pixels = fused::apply(InterleaveBlocks(blocks), [pixels.into_dispatch()], [groups, inputs, places, TILE]);
     let scale = options.scale.unwrap_or(1.0);
     let query = project(pixels.clone(), query.mul_scalar(scale), None);
     let key = project(pixels.clone(), key, None);
-    // [O, p, I, p'] is the mixed map of place p where p' is p: channels and places together are the channels
+    // [O, p, I, p'] is the mixed map of position p where p' = p, else 0: (channel, position) pairs are the channels
     let mixed = mixture.reshape([maps, places]).transpose().matmul(values.reshape([maps, outputs * inputs]));
     let mixed = mixed.reshape([places, outputs, inputs, 1]).swap_dims(0, 1);
     let same = Tensor::<2>::eye(places, &pixels.device()).reshape([1, places, 1, places]);
@@ -119,11 +119,15 @@ pub(crate) fn fused(
             fused::apply(local::Fused(kernel), [query, key, value, rows, columns], shape)
         }
     };
-    fused::apply(Pixels(Blocks { channels: outputs, ..blocks }), [out.into_dispatch()], [batch, outputs, height, width])
+    fused::apply(
+        SeparateBlocks(Blocks { channels: outputs, ..blocks }),
+        [out.into_dispatch()],
+        [batch, outputs, height, width],
+    )
 }
 
-/// Whether [`fused`] can take these pixels.
-pub(crate) fn fuses(pixels: &Tensor<4>, options: &Stem, pass: &Pass) -> bool {
+/// Whether [`fused`] supports this input.
+pub(crate) fn can_fuse(pixels: &Tensor<4>, options: &Stem, pass: &Pass) -> bool {
     let [batch, _, height, width] = pixels.dims();
     let [fills, fits] = [
         height.is_multiple_of(options.block) && width.is_multiple_of(options.block),
@@ -132,13 +136,13 @@ pub(crate) fn fuses(pixels: &Tensor<4>, options: &Stem, pass: &Pass) -> bool {
     batch > 0 && fills && fits && !pass.wants_weights() && fused::runs_on(pixels)
 }
 
-/// Sixteen of these blocks side by side.
+/// Number of interleaved blocks.
 const TILE: usize = 16;
 
 #[derive(Clone, Debug)]
-struct Lanes(Blocks);
+struct InterleaveBlocks(Blocks);
 
-impl Kernel<1> for Lanes {
+impl Kernel<1> for InterleaveBlocks {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (self.0.interleave(x), Vec::new())
     }
@@ -148,9 +152,9 @@ impl Kernel<1> for Lanes {
 }
 
 #[derive(Clone, Debug)]
-struct Pixels(Blocks);
+struct SeparateBlocks(Blocks);
 
-impl Kernel<1> for Pixels {
+impl Kernel<1> for SeparateBlocks {
     fn forward(&self, [x]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (self.0.separate(x), Vec::new())
     }
@@ -188,7 +192,7 @@ fn from_blocks(blocks: Tensor<4>, block: usize, [batch, height, width]: [usize; 
         .reshape([batch, heads * head_width, height, width])
 }
 
-/// `[B*blocks, A, b*b, K] -> [B*blocks, A, b*b, b*b]`: `q . r` for every pair of places.
+/// `[B*blocks, A, b*b, K] -> [B*blocks, A, b*b, b*b]`: `q . r` for every pair of positions.
 fn relative_scores(query: Tensor<4>, relative: &Relative, block: usize) -> Tensor<4> {
     let [blocks, heads, places, head_width] = query.dims();
     let [_, half, offsets] = relative.rows.dims();
@@ -196,7 +200,7 @@ fn relative_scores(query: Tensor<4>, relative: &Relative, block: usize) -> Tenso
         let embedding = embedding.clone().reshape([1, heads, half, offsets]);
         query.clone().narrow(3, start, half).matmul(embedding).reshape([blocks, heads, block, block, offsets])
     };
-    // a query in row (or column) a meets the keys' rows at offsets 0 - a ..= b-1 - a
+    // for a query in row (or column) a, the offsets of the keys are 0 - a ..= b-1 - a
     let align = |scores: Tensor<5>, axis: usize| {
         let own = |a: usize| scores.clone().narrow(axis, a, 1).narrow(4, block - 1 - a, block);
         Tensor::cat((0..block).map(own).collect(), axis)
@@ -250,7 +254,7 @@ mod tests {
     }
 
     fn mixture(block: usize) -> Tensor<3> {
-        place_mixture(random([5, block], 53), random([5, block], 54), random([3, 5], 55))
+        mixture_weights(random([5, block], 53), random([5, block], 54), random([3, 5], 55))
     }
 
     struct Inputs {
@@ -295,7 +299,7 @@ mod tests {
     #[test]
     fn a_mixture_is_the_softmax_over_maps_of_row_plus_column() {
         let (rows, columns, nu) = (random([5, 3], 1), random([5, 3], 2), random([4, 5], 3));
-        let mixture = values(&place_mixture(rows.clone(), columns.clone(), nu.clone()));
+        let mixture = values(&mixture_weights(rows.clone(), columns.clone(), nu.clone()));
         let (rows, columns, nu) = (values(&rows), values(&columns), values(&nu));
         for place in 0..9 {
             let scores: Vec<f64> = (0..4)
@@ -338,7 +342,7 @@ mod tests {
         let Inputs { query, key, values } = inputs([1, 4, 4]);
         let options = options(4, false);
         let value = values.narrow(1, 0, 1);
-        let mixture = place_mixture(random([5, 4], 1), random([5, 4], 2), random([1, 5], 3));
+        let mixture = mixture_weights(random([5, 4], 1), random([5, 4], 2), random([1, 5], 3));
         let out = stem(query.clone(), key.clone(), value.clone(), mixture, &options, &mut Pass::silent()).out;
         let tokens = |map: Tensor<4>, width: usize| map.reshape([1, 2, width, 16]).swap_dims(2, 3);
         let global = dot_product(
@@ -389,7 +393,7 @@ mod tests {
         ];
         assert_gradients_are_differences(&inputs, |inputs| {
             let input = |index: usize| inputs[index].clone();
-            let mixture = place_mixture(input(3).reshape([2, 2]), input(4).reshape([2, 2]), input(5).reshape([3, 2]));
+            let mixture = mixture_weights(input(3).reshape([2, 2]), input(4).reshape([2, 2]), input(5).reshape([3, 2]));
             let relative = Relative { rows: input(6).reshape([2, 1, 3]), columns: input(7).reshape([2, 1, 3]) };
             let options = Stem { heads: 2, block: 2, relative: Some(relative), scale: None };
             let map = |index: usize| input(index).reshape([1, 4, 2, 4]);

@@ -1,4 +1,4 @@
-//! The windows that local operators look through.
+//! The windows of local operators.
 //!
 //! A window of side `k` around a pixel covers the offsets `-(k-1)/2 ..= k/2` on both axes, so an even
 //! window reaches one further down and right. Its `k*k` offsets are numbered row by row:
@@ -7,7 +7,7 @@
 use burn::tensor::ops::PadMode;
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
-/// What a window sees beyond the edge of the image.
+/// What a window contains beyond the edge of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Border {
     /// Zeros.
@@ -21,10 +21,10 @@ pub(crate) fn reach(window: usize) -> (usize, usize) {
     ((window - 1) / 2, window / 2)
 }
 
-/// `[B, C, H, W] -> [B, C, k*k, H*W]`: what every pixel sees through its window.
+/// `[B, C, H, W] -> [B, C, k*k, H*W]`: the window of every pixel, as `F.unfold` in PyTorch.
 ///
 /// # Panics
-/// When the window is empty, or reflects further than the image is large.
+/// When the window is empty, or its reflection is larger than the image.
 #[must_use]
 pub fn unfold(image: Tensor<4>, window: usize, border: Border) -> Tensor<4> {
     let [batch, channels, height, width] = image.dims();
@@ -66,7 +66,7 @@ pub(crate) fn outside(window: usize, (height, width): (usize, usize), device: &D
     Tensor::from_data(TensorData::new(mask, [window * window, height * width]), device)
 }
 
-/// `[B, Cw, k*k, H*W], [B, C, H, W] -> [B, C, H, W]`: sums the reflected window under its weights.
+/// `[B, Cw, k*k, H*W], [B, C, H, W] -> [B, C, H, W]`: the weighted sum over the reflected window.
 /// Channel `c` uses the weights of channel `c mod Cw`.
 pub(crate) fn aggregate(weights: Tensor<4>, values: Tensor<4>, window: usize) -> Tensor<4> {
     let [batch, channels, height, width] = values.dims();
@@ -76,7 +76,7 @@ pub(crate) fn aggregate(weights: Tensor<4>, values: Tensor<4>, window: usize) ->
     weighted.sum_dim(3).reshape([batch, channels, height, width])
 }
 
-/// Panics unless the window exists and, where it reflects, stays within the image.
+/// Panics when the window is empty, or its reflection is larger than the image.
 #[track_caller]
 pub(crate) fn check_window(operator: &str, window: usize, border: Border, (height, width): (usize, usize)) {
     assert!(window > 0, "{operator}: window is 0, needs at least 1");
@@ -92,10 +92,10 @@ pub(crate) fn check_window(operator: &str, window: usize, border: Border, (heigh
     }
 }
 
-/// Panics unless the window has a middle.
+/// Panics unless the window is odd.
 #[track_caller]
 pub(crate) fn check_odd(operator: &str, window: usize) {
-    assert!(!window.is_multiple_of(2), "{operator}: a footprint has a middle, window must be odd, got {window}");
+    assert!(!window.is_multiple_of(2), "{operator}: window must be odd, got {window}");
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The parts of an image transformer: patches become tokens, pre-norm blocks let them look at each other.
+//! The parts of an image transformer: patch embedding and pre-norm encoder blocks.
 //! Dosovitskiy et al. 2020, arXiv:2010.11929; `LayerScale` from Touvron et al. 2021, arXiv:2103.17239.
 //!
-//! Fields have the names of timm, so that its checkpoints fit as they are. Differences from it:
-//! - weights start normal with deviation 0.02, without the cut at a hundred deviations;
-//! - no dropout: the papers' numbers are without it.
+//! Fields have timm's names, so that its checkpoints load unchanged. Differences from timm:
+//! - weights are initialised normal with deviation 0.02, not truncated at a hundred deviations;
+//! - no dropout: the papers report their numbers without it.
 
 use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -16,7 +16,7 @@ use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass, function, fused};
 
-/// An image cut into square patches, each a token.
+/// Cuts an image into square patches, each a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PatchEmbedConfig {
@@ -31,7 +31,7 @@ pub struct PatchEmbedConfig {
 
 impl PatchEmbedConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         let [rows, columns] = self.image;
         for (field, value) in
@@ -40,11 +40,14 @@ impl PatchEmbedConfig {
             check_size(field, value)?;
         }
         if !(rows.is_multiple_of(self.patch) && columns.is_multiple_of(self.patch)) {
-            return Err(Error::config("patch", format!("{0} x {0} does not tile {rows} x {columns}", self.patch)));
+            return Err(Error::config(
+                "patch",
+                format!("must divide the image of {rows} x {columns}, got {0}", self.patch),
+            ));
         }
         let [rows, columns] = self.grid();
         if rows * columns > MOST_TOKENS {
-            let reason = format!("a grid of {rows} x {columns} is more than {MOST_TOKENS} tokens");
+            let reason = format!("a grid of {rows} x {columns} has more than {MOST_TOKENS} tokens");
             return Err(Error::config("patch", reason));
         }
         Ok(())
@@ -53,13 +56,13 @@ impl PatchEmbedConfig {
     /// Rows and columns of patches.
     #[must_use]
     pub const fn grid(&self) -> [usize; 2] {
-        // a patch without pixels is refused by `validate`; until then there are no patches
+        // `validate` refuses a patch of 0; before that, there are no patches
         let side = if self.patch == 0 { usize::MAX } else { self.patch };
         [self.image[0] / side, self.image[1] / side]
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<PatchEmbed, Error> {
         self.validate()?;
         let side = [self.patch; 2];
@@ -68,7 +71,7 @@ impl PatchEmbedConfig {
     }
 }
 
-/// One linear map for every patch.
+/// The same linear map for every patch.
 #[derive(Module, Debug)]
 pub struct PatchEmbed {
     pub proj: Conv2d,
@@ -79,7 +82,7 @@ impl PatchEmbed {
     /// `[B, C, H, W] -> [B, N, D]`, row by row.
     ///
     /// # Panics
-    /// When the image has another size or number of channels than the model was built for.
+    /// When the image does not have the model's size and channels.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<3> {
         let [_, channels, rows, columns] = images.dims();
         self.check(channels, [rows, columns]);
@@ -93,7 +96,7 @@ impl PatchEmbed {
         [self.image[0] / rows, self.image[1] / columns]
     }
 
-    /// Rows and columns of the images that it takes.
+    /// Rows and columns of the input images.
     #[must_use]
     pub const fn image(&self) -> [usize; 2] {
         self.image
@@ -129,24 +132,24 @@ pub struct EncoderBlockConfig {
     /// Width of a token.
     pub dim: usize,
     pub heads: usize,
-    /// Width between the two layers of the MLP.
+    /// Hidden width of the MLP.
     pub mlp_dim: usize,
     /// Added to the variance in norms: 1e-6 in timm, 1e-12 in Hugging Face.
     pub epsilon: f64,
-    /// Where `LayerScale` starts; no scale when not given.
+    /// Initial value of `LayerScale`; none without it.
     #[serde(default)]
     pub layer_scale: Option<f64>,
 }
 
 impl EncoderBlockConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_size("dim", self.dim)?;
         check_size("heads", self.heads)?;
         check_size("mlp_dim", self.mlp_dim)?;
         if !self.dim.is_multiple_of(self.heads) {
-            return Err(Error::config("heads", format!("{} do not divide dim {}", self.heads, self.dim)));
+            return Err(Error::config("heads", format!("must divide dim {}, got {}", self.dim, self.heads)));
         }
         if !(self.epsilon > 0.0 && self.epsilon < 1.0) {
             return Err(Error::config("epsilon", format!("must be between 0 and 1, got {}", self.epsilon)));
@@ -160,7 +163,7 @@ impl EncoderBlockConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<EncoderBlock, Error> {
         self.validate()?;
         let norm = || LayerNorm::new(self.dim, self.epsilon, device);
@@ -176,7 +179,7 @@ impl EncoderBlockConfig {
     }
 }
 
-/// `x = x + Attention(Norm(x))`, then `x = x + MLP(Norm(x))`; both additions scaled when there is a `LayerScale`.
+/// `x = x + Attention(Norm(x))`, then `x = x + MLP(Norm(x))`; with `LayerScale`, both branches are scaled.
 #[derive(Module, Debug)]
 pub struct EncoderBlock {
     pub norm1: LayerNorm,
@@ -191,10 +194,10 @@ impl EncoderBlock {
     /// `[B, N, D] -> [B, N, D]`
     ///
     /// # Panics
-    /// When the tokens have another width.
+    /// When the tokens do not have width `dim`.
     pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
         if pass.is_plain()
-            && let Some(out) = self.as_a_whole(&x)
+            && let Some(out) = self.forward_fused(&x)
         {
             return out;
         }
@@ -206,8 +209,8 @@ impl EncoderBlock {
 }
 
 impl EncoderBlock {
-    /// The same in one kernel, where there is one: on the CPU, without `LayerScale`, with all biases.
-    fn as_a_whole(&self, x: &Tensor<3>) -> Option<Tensor<3>> {
+    /// The block as one fused kernel; none unless on the CPU, without `LayerScale`, with all biases.
+    fn forward_fused(&self, x: &Tensor<3>) -> Option<Tensor<3>> {
         let usual = self.ls1.is_none() && self.ls2.is_none() && x.dims()[2] == size(&self.norm1.weight);
         if !usual || !fused::runs_on(x) || self.norm1.epsilon != self.norm2.epsilon {
             return None;
@@ -248,10 +251,10 @@ impl Costed for EncoderBlock {
     }
 }
 
-/// Every token looks at every token, in several heads.
+/// Multi-head self-attention.
 #[derive(Module, Debug)]
 pub struct SelfAttention {
-    /// Queries, keys and values at once, in this order: `[3D, D]`.
+    /// Projections to queries, keys and values, in this order: `[3D, D]`.
     pub qkv: Linear,
     pub proj: Linear,
     heads: usize,
@@ -259,9 +262,9 @@ pub struct SelfAttention {
 
 impl SelfAttention {
     /// # Panics
-    /// When the heads do not divide the width, at the first forward pass.
+    /// The first forward pass panics when the heads do not divide the width.
     pub fn new(dim: usize, heads: usize, device: &Device) -> Self {
-        Self { qkv: Linear::small(dim, 3 * dim, device), proj: Linear::small(dim, dim, device), heads }
+        Self { qkv: Linear::normal(dim, 3 * dim, device), proj: Linear::normal(dim, dim, device), heads }
     }
 
     #[must_use]
@@ -297,7 +300,7 @@ pub struct Mlp {
 
 impl Mlp {
     pub fn new(dim: usize, inner: usize, device: &Device) -> Self {
-        Self { fc1: Linear::small(dim, inner, device), fc2: Linear::small(inner, dim, device) }
+        Self { fc1: Linear::normal(dim, inner, device), fc2: Linear::normal(inner, dim, device) }
     }
 
     /// `[.., D] -> [.., D]`
@@ -339,17 +342,17 @@ impl LayerScale {
 impl Costed for LayerScale {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let elements = shape.iter().product::<usize>();
-        // element-wise work: no counter of multiply-adds has it
+        // element-wise, so not a multiply-add
         ledger.line(size(&self.gamma), Work::Activation { elements: elements as u64 }, elements);
         shape
     }
 }
 
-/// The costs of the patches alone: no class token, no final norm, no head.
+/// The cost of embedding and blocks for the patches only: no class token, no final norm, no head.
 ///
-/// This is how tables that compare ViT and DeiT count: 4.6, 17.5, 55.4 and 190.7 G multiply-adds.
+/// Published comparisons of ViT and DeiT count this way: 4.6, 17.5, 55.4 and 190.7 G multiply-adds.
 #[must_use]
-pub fn ledger_of_patches(patch_embed: &PatchEmbed, blocks: &[EncoderBlock]) -> Ledger {
+pub fn cost_of_patches(patch_embed: &PatchEmbed, blocks: &[EncoderBlock]) -> Ledger {
     let mut ledger = Ledger::default();
     let [rows, columns] = patch_embed.image;
     let channels = patch_embed.proj.weight.lazy_shape().dims::<4>()[1];
@@ -361,7 +364,7 @@ pub fn ledger_of_patches(patch_embed: &PatchEmbed, blocks: &[EncoderBlock]) -> L
 }
 
 /// `[B, N, D] -> [B, N, D]` through all blocks; records the tokens after each under `blocks.i`.
-pub(crate) fn through_blocks(blocks: &[EncoderBlock], mut x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
+pub(crate) fn forward_blocks(blocks: &[EncoderBlock], mut x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
     pass.begin_blocks(blocks.len());
     for (i, block) in blocks.iter().enumerate() {
         let name = format!("blocks.{i}");
@@ -372,17 +375,17 @@ pub(crate) fn through_blocks(blocks: &[EncoderBlock], mut x: Tensor<3>, pass: &m
     x
 }
 
-/// With these limits no count of costs overflows.
+/// Limits within which cost counts cannot overflow.
 const MOST_TOKENS: usize = 1 << 16;
 const LARGEST: usize = 1 << 16;
 const DEEPEST: usize = 1 << 10;
 
-/// Refuses sizes that nothing can be built with.
+/// An error that names the field, unless the size is within 1 and the limit.
 pub(crate) fn check_size(field: &'static str, value: usize) -> Result<(), Error> {
     check_range(field, value, LARGEST)
 }
 
-/// The same for the number of blocks.
+/// The same check for the number of blocks.
 pub(crate) fn check_depth(depth: usize) -> Result<(), Error> {
     check_range("depth", depth, DEEPEST)
 }
@@ -395,12 +398,12 @@ fn check_range(field: &'static str, value: usize, most: usize) -> Result<(), Err
     }
 }
 
-/// A table of tokens or positions `[1, N, D]`, with the start of transformers.
-pub(crate) fn small_table(tokens: usize, dim: usize, device: &Device) -> Param<Tensor<3>> {
+/// A learned table `[1, N, D]` of tokens or positions, initialised normal with deviation 0.02.
+pub(crate) fn normal_table(tokens: usize, dim: usize, device: &Device) -> Param<Tensor<3>> {
     Initializer::Normal { mean: 0.0, std: 0.02 }.init([1, tokens, dim], device)
 }
 
-/// A learned token `[1, 1, D]` before those of every image: `[B, N, D] -> [B, 1 + N, D]`.
+/// Prepends a learned token `[1, 1, D]`: `[B, N, D] -> [B, 1 + N, D]`.
 pub(crate) fn prepend(token: &Param<Tensor<3>>, tokens: Tensor<3>) -> Tensor<3> {
     let [batch, _, dim] = tokens.dims();
     Tensor::cat(vec![token.val().expand([batch, 1, dim]), tokens], 1)

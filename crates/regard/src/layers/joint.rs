@@ -1,6 +1,6 @@
 //! Several 1x1 convolutions of one map at once.
 //!
-//! The map is read once instead of once for each, and its gradient is one product instead of a sum of several.
+//! The map is read once, and its gradient is one product instead of a sum of several.
 
 use burn::module::Param;
 use burn::tensor::Tensor;
@@ -10,35 +10,35 @@ use super::Pointwise;
 use crate::attention::project;
 use crate::fused::{self, Kernel, Saved};
 
-/// What each gives: `[B, in, H, W] -> [B, out_i, H, W]`.
+/// The outputs of all convolutions: `[B, in, H, W] -> [B, out_i, H, W]`.
 ///
 /// # Panics
-/// When the map has another number of channels.
+/// When the map does not have the convolutions' input channels.
 pub(super) fn joint<const N: usize>(map: Tensor<4>, convolutions: [&Pointwise; N]) -> [Tensor<4>; N] {
     let widths = convolutions.map(|convolution| convolution.weight.lazy_shape()[0]);
     let [batch, _, height, width] = map.dims();
-    // the weights are put together for every map, which pays when they are smaller than it
-    let pays = batch * height * width > widths.iter().sum();
+    // concatenating the weights is worthwhile when they are smaller than the map
+    let worthwhile = batch * height * width > widths.iter().sum();
     let biases: Option<Vec<Tensor<1>>> =
         convolutions.iter().map(|convolution| convolution.bias.as_ref().map(Param::val)).collect();
-    let (true, Some(biases)) = (pays && N > 1 && fused::runs_on(&map), biases) else {
+    let (true, Some(biases)) = (worthwhile && N > 1 && fused::runs_on(&map), biases) else {
         return convolutions.map(|convolution| convolution.forward(map.clone()));
     };
     let weights = convolutions.iter().map(|convolution| convolution.weight.val()).collect();
     let all = project(map, Tensor::cat(weights, 0), Some(Tensor::cat(biases, 0)));
     let mut first = 0;
     widths.map(|count| {
-        let part = Part(Channels { whole: widths.iter().sum(), first, count, pixels: height * width });
+        let part = ChannelRange(Channels { whole: widths.iter().sum(), first, count, pixels: height * width });
         first += count;
         fused::apply(part, [all.clone().into_dispatch()], [batch, count, height, width])
     })
 }
 
-/// Some channels of a map.
+/// Selects some channels of a map.
 #[derive(Clone, Debug)]
-struct Part(Channels);
+struct ChannelRange(Channels);
 
-impl Kernel<1> for Part {
+impl Kernel<1> for ChannelRange {
     fn forward(&self, [all]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         (self.0.select(all), Vec::new())
     }

@@ -1,4 +1,4 @@
-//! A linear map of the last axis, its weight as PyTorch keeps it: `[out, in]`.
+//! A linear map of the last axis, with PyTorch's weight layout `[out, in]`.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -16,25 +16,25 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Uniform in `±1/sqrt(in)`, as PyTorch starts.
+    /// Initialised as in PyTorch: uniform in `±1/sqrt(in)`.
     pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
         let bias = uniform().init_with([outputs], Some(inputs), None, device);
         Self { bias: Some(bias), ..Self::unbiased(inputs, outputs, device) }
     }
 
-    /// The same without a bias.
+    /// [`new`](Self::new) without a bias.
     pub fn unbiased(inputs: usize, outputs: usize, device: &Device) -> Self {
         Self { weight: uniform().init_with([outputs, inputs], Some(inputs), None, device), bias: None }
     }
 
-    /// Normal with deviation 0.02 and a bias of zero, as transformers start.
-    pub fn small(inputs: usize, outputs: usize, device: &Device) -> Self {
+    /// Initialised as in ViT: weight normal with deviation 0.02, bias zero.
+    pub fn normal(inputs: usize, outputs: usize, device: &Device) -> Self {
         let normal = Initializer::Normal { mean: 0.0, std: 0.02 };
         let bias = Initializer::Zeros.init([outputs], device);
         Self { weight: normal.init([outputs, inputs], device), bias: Some(bias) }
     }
 
-    /// Uniform in `±sqrt(6 / (in + out))` and a bias of zero, as the Transformer starts.
+    /// Initialised as in the Transformer: weight uniform in `±sqrt(6 / (in + out))`, bias zero.
     pub fn xavier(inputs: usize, outputs: usize, device: &Device) -> Self {
         let uniform = Initializer::XavierUniform { gain: 1.0 };
         let bias = Initializer::Zeros.init([outputs], device);
@@ -44,20 +44,20 @@ impl Linear {
     /// `[.., in] -> [.., out]`
     ///
     /// # Panics
-    /// When the last axis has another width; the message names both.
+    /// When the last axis does not have the input width.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         function::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 
-    /// The same without adding the bias, for whoever fuses it with what follows.
+    /// The product without the bias, for callers that fuse the bias with what follows.
     ///
     /// # Panics
-    /// When the last axis has another width; the message names both.
+    /// When the last axis does not have the input width.
     pub fn product<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         function::linear(x, self.weight.val(), None)
     }
 
-    /// Writes the cost of this map as the last layer of a classifier, gives the output's shape.
+    /// Adds the cost of this map as the last layer of a classifier; returns the output's shape.
     pub fn cost_as_head(&self, ledger: &mut Ledger) -> Vec<usize> {
         let [outputs, inputs] = self.weight.lazy_shape().dims();
         let work = Work::Head { macs: (inputs * outputs) as u64, outputs: outputs as u64 };
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_small_start_has_little_spread_and_no_bias() {
-        let layer = Linear::small(64, 64, &device::cpu());
+        let layer = Linear::normal(64, 64, &device::cpu());
         let weight = values(&layer.weight.val());
         let spread = (weight.iter().map(|w| w * w).sum::<f32>() / weight.len() as f32).sqrt();
         assert!((0.018..0.022).contains(&spread), "{spread}");

@@ -2,7 +2,7 @@
 //! Ramachandran et al. 2019, "Stand-Alone Self-Attention in Vision Models", arXiv:1906.05909.
 //!
 //! Query, key and value are full 1x1 projections: the paper's text has one small projection for each
-//! head, but only full ones give its parameter counts. How embeddings start is ours; the paper does not say.
+//! head, but only full ones give its parameter counts. The paper does not state the initialisation of embeddings.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -17,29 +17,29 @@ use crate::{Error, Pass};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalAttentionConfig {
-    /// Channels that come in.
+    /// Input channels.
     pub channels_in: usize,
-    /// Channels that go out, and of query and key.
+    /// Output channels, also of query and key.
     pub channels_out: usize,
     pub heads: usize,
     /// Side of the window.
     pub window: usize,
-    /// Whether offsets have embeddings.
+    /// Whether there are relative position embeddings.
     pub relative: bool,
 }
 
 impl LocalAttentionConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         positive("channels_in", self.channels_in)?;
         positive("channels_out", self.channels_out)?;
         positive("window", self.window)?;
-        heads_divide(self.heads, self.channels_out, self.relative)
+        check_heads(self.heads, self.channels_out, self.relative)
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<LocalAttention, Error> {
         self.validate()?;
         let projection = || Pointwise::unbiased(self.channels_in, self.channels_out, device);
@@ -70,7 +70,7 @@ impl LocalAttention {
     /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B, A, k*k, H*W]`.
     ///
     /// # Panics
-    /// When the map has another number of channels.
+    /// When the map does not have `channels_in` channels.
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         let options = Local {
             heads: self.heads,
@@ -88,13 +88,13 @@ impl Costed for LocalAttention {
         ledger.part("query", &self.query, shape.clone());
         ledger.part("key", &self.key, shape.clone());
         let out = ledger.part("value", &self.value, shape);
-        cost_of_looking(&out, self.heads, self.window * self.window, self.relative.as_ref(), ledger);
+        attention_cost(&out, self.heads, self.window * self.window, self.relative.as_ref(), ledger);
         out
     }
 }
 
-/// Scores, softmax and sums of values, when every pixel of a map looks at so many neighbours.
-pub(super) fn cost_of_looking(
+/// The cost of attention from every pixel of a map to a number of neighbours: scores, softmax, weighted sum.
+pub(super) fn attention_cost(
     map: &[usize],
     heads: usize,
     neighbours: usize,
@@ -123,7 +123,7 @@ pub struct RelativeEmbedding {
 }
 
 impl RelativeEmbedding {
-    /// Normal with deviation `1/sqrt(K)`, so that `q . r` starts no larger than `q`'s own elements.
+    /// Normal with deviation `1/sqrt(K)`, so that `q . r` is initially no larger than the elements of `q`.
     pub(super) fn new(heads: usize, head_width: usize, offsets: usize, device: &Device) -> Self {
         let normal = Initializer::Normal { mean: 0.0, std: 1.0 / (head_width as f64).sqrt() };
         let embedding = || normal.init([heads, head_width / 2, offsets], device);
@@ -135,7 +135,7 @@ impl RelativeEmbedding {
     }
 }
 
-/// Refuses sizes that nothing can be built with.
+/// An error that names the field, unless the value is within 1 and the limit.
 pub(crate) fn positive(field: &'static str, value: usize) -> Result<(), Error> {
     const LARGEST: usize = 1 << 16;
     match value {
@@ -145,14 +145,14 @@ pub(crate) fn positive(field: &'static str, value: usize) -> Result<(), Error> {
     }
 }
 
-pub(super) fn heads_divide(heads: usize, channels: usize, relative: bool) -> Result<(), Error> {
+pub(super) fn check_heads(heads: usize, channels: usize, relative: bool) -> Result<(), Error> {
     positive("heads", heads)?;
     if !channels.is_multiple_of(heads) {
-        return Err(Error::config("heads", format!("{heads} do not divide channels_out {channels}")));
+        return Err(Error::config("heads", format!("must divide channels_out {channels}, got {heads}")));
     }
     let width = channels / heads;
     if relative && !width.is_multiple_of(2) {
-        let reason = format!("row and column embeddings share a head's width evenly, it is {width}");
+        let reason = format!("the width of a head must be even for row and column embeddings, got {width}");
         return Err(Error::config("relative", reason));
     }
     Ok(())
@@ -248,12 +248,15 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         let refusal = |config: LocalAttentionConfig| config.init(&device::cpu()).unwrap_err().to_string();
-        assert_eq!(refusal(LocalAttentionConfig { heads: 3, ..config() }), "`heads`: 3 do not divide channels_out 8");
+        assert_eq!(
+            refusal(LocalAttentionConfig { heads: 3, ..config() }),
+            "`heads`: must divide channels_out 8, got 3"
+        );
         assert_eq!(refusal(LocalAttentionConfig { heads: 0, ..config() }), "`heads`: must be at least 1, got 0");
         assert_eq!(refusal(LocalAttentionConfig { window: 0, ..config() }), "`window`: must be at least 1, got 0");
         assert_eq!(
             refusal(LocalAttentionConfig { heads: 8, ..config() }),
-            "`relative`: row and column embeddings share a head's width evenly, it is 1"
+            "`relative`: the width of a head must be even for row and column embeddings, got 1"
         );
     }
 

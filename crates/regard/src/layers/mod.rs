@@ -1,4 +1,4 @@
-//! Parts with parameters that models share.
+//! Layers: parts with parameters that models share.
 
 mod convolution;
 mod encoder;
@@ -21,9 +21,9 @@ mod transformer;
 pub use crate::batch_norm::BatchNorm;
 pub use convolution::{ConvNorm, GlobalAverage, block_max, square};
 pub use encoder::{
-    EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, ledger_of_patches,
+    EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
 };
-pub(crate) use encoder::{check_depth, check_size, prepend, small_table, through_blocks};
+pub(crate) use encoder::{check_depth, check_size, forward_blocks, normal_table, prepend};
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};
@@ -36,7 +36,7 @@ pub use recurrent::GatedUnit;
 pub use residual::{Residual, ResidualBlock, ResidualBody, ResidualStem};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
 pub use stem::{AttentionStem, AttentionStemConfig};
-pub use tokens::{Embedding, Position, Positions};
+pub use tokens::{Embedding, PositionEncoding, PositionKind};
 pub(crate) use transformer::StackConfig;
 pub use transformer::{
     NormPlace, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, TransformerLayerConfig,

@@ -1,13 +1,13 @@
 //! Non-local block: `z = x + BatchNorm(W_z y)`, where `y` is the non-local operation over all positions of `x`.
 //! Wang et al. 2018, "Non-local Neural Networks", arXiv:1711.07971, section 3.3.
 //!
-//! The block starts as the identity: the weight of its `BatchNorm` is zero, so that it can be put into a
-//! pretrained network.
+//! The block is initialised as the identity: the weight of its `BatchNorm` is zero, so that it can be inserted
+//! into a pretrained network.
 //!
 //! Differences from facebookresearch/video-nonlocal-net and AlexHex7/Non-local_pytorch:
 //! - 1×1 convolutions are linear maps over flattened positions;
-//! - where sub-sampling happens is a choice, since the two differ ([`PoolOrder`]);
-//! - an axis of one position is not pooled, where the references would lose it.
+//! - sub-sampling comes before or after the convolutions ([`PoolOrder`]), because the two differ;
+//! - an axis of size 1 is not pooled; the references would reduce it to 0.
 
 use burn::module::{Initializer, Module, Param};
 use burn::nn::Linear;
@@ -22,7 +22,7 @@ use crate::cost::{Costed, Ledger, Work, size};
 use crate::pass::Axes;
 use crate::{Error, Pass};
 
-/// A non-local block in the words of the paper.
+/// A non-local block, in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NonLocalConfig {
@@ -36,18 +36,18 @@ pub struct NonLocalConfig {
     /// How two positions are compared.
     #[serde(default)]
     pub affinity: Affinity,
-    /// Whether phi and g are max-pooled by 2 along every axis but time beside space (1×2×2 for video).
+    /// Whether phi and g are max-pooled by 2 along every axis; for video only in space (1×2×2).
     #[serde(default)]
     pub sub_sample: bool,
-    /// Where that happens.
+    /// Whether pooling comes before or after the convolutions.
     #[serde(default)]
     pub pool_order: PoolOrder,
-    /// Whether dot products are multiplied by the width of theta to the power -0.5, as in the released code of the paper.
+    /// Whether dot products are multiplied by `C'^-0.5`, as in the paper's released code.
     #[serde(default)]
     pub scale: bool,
 }
 
-/// Where sub-sampling happens.
+/// The order of sub-sampling and convolutions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolOrder {
@@ -67,11 +67,11 @@ pub struct NonLocal {
     pub phi: Option<Linear>,
     /// `C -> C'` of the values.
     pub g: Linear,
-    /// `w_f [2*C']`, of the concatenation alone.
+    /// `w_f [2*C']`, only for the concatenation.
     pub concatenation: Option<Param<Tensor<1>>>,
     /// `W_z`, `C' -> C`.
     pub output: Linear,
-    /// The normalisation after `W_z`; its weight starts at zero.
+    /// The normalisation after `W_z`; its weight is initially zero.
     pub norm: BatchNorm,
     #[module(skip)]
     config: NonLocalConfig,
@@ -92,10 +92,10 @@ impl NonLocalConfig {
         }
     }
 
-    /// The block with fresh parameters: Gaussian weights of std 0.01, biases and the norm's weight zero.
+    /// Initialises the block: Gaussian weights of std 0.01, biases and the norm's weight zero.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<NonLocal, Error> {
         self.validate()?;
         let inner = self.inner();
@@ -119,16 +119,16 @@ impl NonLocalConfig {
 
     fn validate(&self) -> Result<(), Error> {
         if self.channels == 0 {
-            return Err(Error::config("channels", "needs at least 1, got 0"));
+            return Err(Error::config("channels", "must be at least 1, got 0"));
         }
         if self.inner() == 0 {
             return Err(Error::config(
                 "inner_channels",
-                format!("needs at least 1, got 0 of channels {}", self.channels),
+                format!("must be at least 1, got 0 of channels {}", self.channels),
             ));
         }
         if !(1..=3).contains(&self.dims) {
-            return Err(Error::config("dims", format!("known are 1, 2 and 3, got {}", self.dims)));
+            return Err(Error::config("dims", format!("must be 1, 2 or 3, got {}", self.dims)));
         }
         if self.scale && self.affinity == Affinity::Concatenation {
             return Err(Error::config("scale", "the concatenation has no dot product to scale"));
@@ -207,7 +207,7 @@ impl NonLocal {
 }
 
 impl Costed for NonLocal {
-    /// Counted with the weights formed: the dot product may be regrouped to cost less when nobody listens.
+    /// Counted with the weights formed; without recording, the dot product may be regrouped to cost less.
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let config = &self.config;
         let (before, inner) = (config.pool_order == PoolOrder::BeforeConv, config.inner());
@@ -236,7 +236,7 @@ impl Costed for NonLocal {
         }
         let pairs = queries * keys;
         if let Some(weight) = &self.concatenation {
-            // w_f . [theta, phi] is a number for each query and one for each key
+            // w_f . [theta, phi] is the sum of one number for the query and one for the key
             let work = Work::Linear { positions: (queries + keys) as u64, macs: inner as u64, outputs: 1, bias: false };
             ledger.within("concatenation", |ledger| ledger.line(size(weight), work, pairs));
             ledger.each("relu", &[pairs], |elements| Work::Activation { elements });
@@ -268,7 +268,7 @@ fn pointwise_cost(name: &str, map: &Linear, positions: usize, ledger: &mut Ledge
     ledger.within(name, |ledger| ledger.line(parameters, work, positions * outputs));
 }
 
-/// How flattened positions are laid out.
+/// The layout of flattened positions.
 fn axes(places: &[usize]) -> Axes {
     match *places {
         [height, width] => Axes::Grid { prefix: 0, size: [height, width] },
@@ -277,14 +277,14 @@ fn axes(places: &[usize]) -> Axes {
     }
 }
 
-/// The same of those that [`pool`] leaves.
+/// The layout after [`pool`].
 fn pooled_axes(places: &[usize]) -> Axes {
     let time = usize::from(places.len() == 3);
     let left = places.iter().enumerate().map(|(axis, size)| if axis < time { *size } else { size / size.min(&2) });
     axes(&left.collect::<Vec<_>>())
 }
 
-/// Positions that [`pool`] leaves, and positions of one window.
+/// Number of positions after [`pool`], and in one pooling window.
 fn pooled(places: &[usize]) -> (usize, usize) {
     let space = &places[usize::from(places.len() == 3)..];
     let window = space.iter().map(|size| size.min(&2)).product();
@@ -292,7 +292,7 @@ fn pooled(places: &[usize]) -> (usize, usize) {
     (left * places.iter().product::<usize>() / space.iter().product::<usize>(), window)
 }
 
-/// Max pooling by 2 over space: `[B, C, T*H*W] -> [B, C, T*(H/2)*(W/2)]`; a line is pooled along itself.
+/// Max pooling by 2 over space: `[B, C, T*H*W] -> [B, C, T*(H/2)*(W/2)]`; a sequence is pooled along its only axis.
 fn pool(flat: Tensor<3>, places: &[usize]) -> Tensor<3> {
     let [batch, channels, _] = flat.dims();
     let (frames, height, width) = match *places {

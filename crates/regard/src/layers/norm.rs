@@ -9,16 +9,16 @@ use crate::function;
 /// Normalises the last axis, then scales and shifts it.
 #[derive(Module, Debug)]
 pub struct LayerNorm {
-    /// `[D]`, ones at the start.
+    /// `[D]`, initially ones.
     pub weight: Param<Tensor<1>>,
-    /// `[D]`, zeros at the start.
+    /// `[D]`, initially zeros.
     pub bias: Param<Tensor<1>>,
     /// Added to the variance: 1e-6 in timm, 1e-12 in Hugging Face.
     pub epsilon: f64,
 }
 
 impl LayerNorm {
-    /// A norm over `width` that changes nothing but mean and variance.
+    /// A norm over `width` channels with weight 1 and bias 0.
     pub fn new(width: usize, epsilon: f64, device: &Device) -> Self {
         let fill = |initializer: burn::module::Initializer| initializer.init([width], device);
         Self { weight: fill(burn::module::Initializer::Ones), bias: fill(burn::module::Initializer::Zeros), epsilon }

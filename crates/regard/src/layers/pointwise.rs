@@ -16,7 +16,7 @@ pub struct Pointwise {
 }
 
 impl Pointwise {
-    /// With a bias; both start uniform in `±1/sqrt(in)`.
+    /// With a bias; both are initialised uniform in `±1/sqrt(in)`.
     pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
         let bias = uniform().init_with([outputs], Some(inputs), None, device);
         Self { bias: Some(bias), ..Self::unbiased(inputs, outputs, device) }
@@ -30,7 +30,7 @@ impl Pointwise {
     /// `[B, in, H, W] -> [B, out, H, W]`
     ///
     /// # Panics
-    /// When the map has another number of channels.
+    /// When the map does not have the input channels.
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
         project(map, self.weight.val(), self.bias.as_ref().map(Param::val))
     }

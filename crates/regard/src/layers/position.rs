@@ -36,7 +36,7 @@ impl LearnedPositionConfig {
     pub fn init(&self, device: &Device) -> Result<LearnedPosition, Error> {
         for (field, size) in [("tokens", self.tokens), ("width", self.width)] {
             if size == 0 {
-                return Err(Error::config(field, "needs at least 1, got 0"));
+                return Err(Error::config(field, "must be at least 1, got 0"));
             }
         }
         let start = Initializer::Normal { mean: 0.0, std: 0.02 };
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_table_of_nothing_names_its_field() {
         let error = LearnedPositionConfig { tokens: 0, width: 4 }.init(&cpu()).unwrap_err();
-        assert_eq!(error.to_string(), "`tokens`: needs at least 1, got 0");
+        assert_eq!(error.to_string(), "`tokens`: must be at least 1, got 0");
     }
 
     #[test]

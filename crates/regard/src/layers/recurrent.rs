@@ -1,22 +1,22 @@
-//! A gated recurrent unit: a state that is kept or replaced, number by number.
+//! The gated recurrent unit (GRU).
 //! Cho et al. 2014, arXiv:1406.1078, in the form of Bahdanau et al. 2014, arXiv:1409.0473.
 //!
 //! `z = s(W_z e + U_z h + C_z c)`, `r` likewise, `h~ = tanh(W e + U (r h) + C c)`, `h' = (1 - z) h + z h~`. PyTorch's GRU
-//! is another one: it multiplies with `r` after `U` and keeps where this one replaces.
+//! differs: it multiplies by `r` after `U`, and its `z` is the share that is kept, not replaced.
 
 use burn::module::{Initializer, Module};
 use burn::tensor::{Bool, Device, Tensor, activation};
 
 use super::Linear;
 
-/// One step of a recurrent network.
+/// A GRU cell with an optional context input.
 #[derive(Module, Debug)]
 pub struct GatedUnit {
     /// `W_z`, `W_r` and `W` of the input, with biases: `[3H, E]`.
     pub input: Linear,
     /// `U_z` and `U_r` of the state: `[2H, H]`.
     pub gates: Linear,
-    /// `U` of the state behind its gate: `[H, H]`.
+    /// `U` of the gated state: `[H, H]`.
     pub state: Linear,
     /// `C_z`, `C_r` and `C` of a context: `[3H, C]`.
     pub context: Option<Linear>,
@@ -38,7 +38,7 @@ impl GatedUnit {
         self.state.weight.lazy_shape().dims::<2>()[0]
     }
 
-    /// `[B, 3H]` of the input (and the context) already mapped, `[B, H] -> [B, H]`.
+    /// `[B, H] -> [B, H]`; `mapped [B, 3H]` is the projected input, plus the projected context.
     pub fn step(&self, mapped: Tensor<2>, state: Tensor<2>) -> Tensor<2> {
         let hidden = self.hidden();
         let gates = activation::sigmoid(mapped.clone().narrow(1, 0, 2 * hidden) + self.gates.forward(state.clone()));
@@ -47,8 +47,8 @@ impl GatedUnit {
         state.clone() + keep * (fresh - state)
     }
 
-    /// All states of a sentence, `[B, N, E] -> [B, N, H]`, read from either end; padding leaves the state as it is.
-    pub fn read(&self, x: Tensor<3>, padding: Option<&Tensor<2, Bool>>, backwards: bool) -> Tensor<3> {
+    /// All states of a sequence, `[B, N, E] -> [B, N, H]`, from either end; padding does not change the state.
+    pub fn forward(&self, x: Tensor<3>, padding: Option<&Tensor<2, Bool>>, backwards: bool) -> Tensor<3> {
         let [batch, length, _] = x.dims();
         let mapped = self.input.forward(x);
         let mut state = Tensor::zeros([batch, self.hidden()], &mapped.device());
@@ -72,7 +72,7 @@ impl GatedUnit {
     }
 }
 
-/// Square blocks that turn a state without making it longer.
+/// A linear map of orthogonal blocks.
 fn orthogonal(hidden: usize, outputs: usize, device: &Device) -> Linear {
     let start = Initializer::Orthogonal { gain: 1.0 };
     Linear { weight: start.init([outputs, hidden], device), bias: None }
@@ -111,8 +111,8 @@ mod tests {
         let hidden = TensorData::new(vec![false, false, false, true, true], [1, 5]);
         let padding = Tensor::<2, Bool>::from_data(hidden, &cpu());
         for backwards in [false, true] {
-            let alone = unit.read(long.clone().narrow(1, 0, 3), None, backwards);
-            let padded = unit.read(long.clone(), Some(&padding), backwards);
+            let alone = unit.forward(long.clone().narrow(1, 0, 3), None, backwards);
+            let padded = unit.forward(long.clone(), Some(&padding), backwards);
             assert_close(&padded.narrow(1, 0, 3), &alone, 0.0);
         }
     }

@@ -2,7 +2,7 @@
 //! Zhao, Jia, Koltun 2020, "Exploring Self-attention for Image Recognition".
 //!
 //! The published code (hszhao/SAN) has subtraction with relative position and patch concatenation,
-//! with three different convolutions; the other rows of the paper's tables are built from its text.
+//! with three different convolutions; the other variants follow the paper's text.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -18,17 +18,17 @@ use crate::{Error, Pass};
 
 mod cost;
 
-/// One unit.
+/// The sizes of one unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SanUnitConfig {
-    /// Channels that come in.
+    /// Input channels.
     pub channels_in: usize,
-    /// Channels that go out, and of beta.
+    /// Output channels, also of beta.
     pub channels_out: usize,
-    /// Channels of phi and psi; with one convolution for all, only gamma's hidden width.
+    /// Channels of phi and psi; with [`Sharing`] of all three, only gamma's hidden width.
     pub channels_relation: usize,
-    /// Value channels that use the same weights.
+    /// Number of value channels that share weights.
     pub share: usize,
     /// Side of the footprint, odd.
     pub window: usize,
@@ -36,7 +36,7 @@ pub struct SanUnitConfig {
     pub sharing: Sharing,
 }
 
-/// Which operator a unit runs, and on what relation.
+/// The operator and relation of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum SanRelation {
@@ -44,38 +44,38 @@ pub enum SanRelation {
     Patchwise { relation: PatchRelation },
 }
 
-/// Which of the three convolutions are one.
+/// Which of the three convolutions are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// phi, psi and beta are three.
+    /// None: phi, psi and beta differ.
     AllDifferent,
-    /// phi is psi.
+    /// phi = psi.
     RelationShared,
-    /// phi is psi is beta.
+    /// phi = psi = beta.
     AllShared,
 }
 
 impl SanUnitConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         positive("channels_in", self.channels_in)?;
         positive("channels_out", self.channels_out)?;
         positive("channels_relation", self.channels_relation)?;
         positive("share", self.share)?;
         if !self.channels_out.is_multiple_of(self.share) {
-            let reason = format!("{} does not divide channels_out {}", self.share, self.channels_out);
+            let reason = format!("must divide channels_out {}, got {}", self.channels_out, self.share);
             return Err(Error::config("share", reason));
         }
         if self.window.is_multiple_of(2) {
-            return Err(Error::config("window", format!("a footprint has a middle, must be odd, got {}", self.window)));
+            return Err(Error::config("window", format!("must be odd, got {}", self.window)));
         }
         Ok(())
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<SanUnit, Error> {
         self.validate()?;
         let (window, width) = (self.window, self.related_channels());
@@ -108,7 +108,7 @@ impl SanUnitConfig {
         Convolutions { phi, psi, beta: Pointwise::new(self.channels_in, self.channels_out, device) }
     }
 
-    /// Channels of what phi and psi give.
+    /// Output channels of phi and psi.
     const fn related_channels(&self) -> usize {
         match self.sharing {
             Sharing::AllDifferent | Sharing::RelationShared => self.channels_relation,
@@ -116,7 +116,7 @@ impl SanUnitConfig {
         }
     }
 
-    /// Channels of the middle beside the patch: none when the same features are in the patch already.
+    /// Channels of the centre concatenated with the patch: 0 if the patch already contains the same features.
     fn centre_channels(&self, relation: PatchRelation) -> usize {
         match (relation, self.sharing) {
             (PatchRelation::Concatenation, Sharing::AllShared) => 0,
@@ -157,7 +157,7 @@ impl SanUnit {
     /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B, out/share, k*k, H*W]`.
     ///
     /// # Panics
-    /// When the map has another number of channels, or is too small to reflect the footprint.
+    /// When the map does not have `channels_in` channels, or is smaller than the reflected footprint.
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         match self {
             Self::Pairwise(unit) => unit.forward(map, pass),
@@ -177,12 +177,12 @@ impl SanUnit {
 /// Pairwise attention with its parameters.
 #[derive(Module, Debug)]
 pub struct PairwiseUnit {
-    /// None when it is beta.
+    /// None if shared with beta.
     pub phi: Option<Pointwise>,
-    /// None when it is phi.
+    /// None if shared with phi.
     pub psi: Option<Pointwise>,
     pub beta: Pointwise,
-    /// Maps the coordinates of a pixel, if they matter.
+    /// Projects the coordinates of a pixel, if there is a position.
     pub place: Option<Pointwise>,
     pub gamma: Gamma,
     #[module(skip)]
@@ -193,7 +193,7 @@ impl PairwiseUnit {
     /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B, out/share, k*k, H*W]`.
     ///
     /// # Panics
-    /// When the map has another number of channels, or is too small to reflect the footprint.
+    /// When the map does not have `channels_in` channels, or is smaller than the reflected footprint.
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         let [_, _, height, width] = map.dims();
         let position = self.place.as_ref().map(|place| {
@@ -208,9 +208,9 @@ impl PairwiseUnit {
 /// Patchwise attention with its parameters.
 #[derive(Module, Debug)]
 pub struct PatchwiseUnit {
-    /// None when it is beta.
+    /// None if shared with beta.
     pub phi: Option<Pointwise>,
-    /// None when it is phi.
+    /// None if shared with phi.
     pub psi: Option<Pointwise>,
     pub beta: Pointwise,
     pub gamma: Gamma,
@@ -222,7 +222,7 @@ impl PatchwiseUnit {
     /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B, out/share, k*k, H*W]`.
     ///
     /// # Panics
-    /// When the map has another number of channels, or is too small to reflect the footprint.
+    /// When the map does not have `channels_in` channels, or is smaller than the reflected footprint.
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         let [phi, psi, beta] = features(map, [self.phi.as_ref(), self.psi.as_ref()], &self.beta);
         let beside = self.phi.is_some() || self.options.relation != PatchRelation::Concatenation;
@@ -517,11 +517,8 @@ mod tests {
     fn what_cannot_work_is_named() {
         let good = config(pairs(PairRelation::Dot), Sharing::AllDifferent);
         let refusal = |config: SanUnitConfig| config.init(&device::cpu()).unwrap_err().to_string();
-        assert_eq!(refusal(SanUnitConfig { share: 5, ..good.clone() }), "`share`: 5 does not divide channels_out 32");
-        assert_eq!(
-            refusal(SanUnitConfig { window: 4, ..good.clone() }),
-            "`window`: a footprint has a middle, must be odd, got 4"
-        );
+        assert_eq!(refusal(SanUnitConfig { share: 5, ..good.clone() }), "`share`: must divide channels_out 32, got 5");
+        assert_eq!(refusal(SanUnitConfig { window: 4, ..good.clone() }), "`window`: must be odd, got 4");
         assert_eq!(
             refusal(SanUnitConfig { channels_relation: 0, ..good }),
             "`channels_relation`: must be at least 1, got 0"

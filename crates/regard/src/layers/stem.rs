@@ -9,8 +9,8 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::Pointwise;
-use super::local::{RelativeEmbedding, cost_of_looking, heads_divide, positive};
-use crate::attention::{Attended, Stem, fused_stem, place_mixture, stem, stem_fuses};
+use super::local::{RelativeEmbedding, attention_cost, check_heads, positive};
+use crate::attention::{Attended, Stem, can_fuse_stem, fused_stem, mixture_weights, stem};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass};
 
@@ -18,16 +18,16 @@ use crate::{Error, Pass};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionStemConfig {
-    /// Channels that come in.
+    /// Input channels.
     pub channels_in: usize,
-    /// Channels that go out, and of query and key.
+    /// Output channels, also of query and key.
     pub channels_out: usize,
     pub heads: usize,
     /// Side of a block.
     pub block: usize,
-    /// Value maps that a place mixes.
+    /// Number of value maps in the mixture.
     pub maps: usize,
-    /// Whether offsets inside a block have embeddings.
+    /// Whether there are relative position embeddings inside a block.
     pub relative: bool,
 }
 
@@ -38,17 +38,17 @@ impl AttentionStemConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         positive("channels_in", self.channels_in)?;
         positive("channels_out", self.channels_out)?;
         positive("block", self.block)?;
         positive("maps", self.maps)?;
-        heads_divide(self.heads, self.channels_out, self.relative)
+        check_heads(self.heads, self.channels_out, self.relative)
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<AttentionStem, Error> {
         self.validate()?;
         let head_width = self.channels_out / self.heads;
@@ -96,17 +96,17 @@ impl AttentionStem {
     /// `[B, in, H, W] -> [B, out, H, W]`, weights `[B*blocks, A, b*b, b*b]`.
     ///
     /// # Panics
-    /// When blocks do not fill the map, or it has another number of channels.
+    /// When the map is not a multiple of the block or does not have `channels_in` channels.
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Attended<4> {
         let [batch, _, height, width] = map.dims();
-        let mixture = place_mixture(self.place_rows.val(), self.place_columns.val(), self.nu.val());
+        let mixture = mixture_weights(self.place_rows.val(), self.place_columns.val(), self.nu.val());
         let options = Stem {
             heads: self.heads,
             block: self.block,
             relative: self.relative.as_ref().map(RelativeEmbedding::value),
             scale: None,
         };
-        if stem_fuses(&map, &options, pass) {
+        if can_fuse_stem(&map, &options, pass) {
             let weights = [&self.query, &self.key, &self.values].map(|projection| projection.weight.val());
             return Attended { out: fused_stem(map, weights, mixture, &options), weights: None };
         }
@@ -118,7 +118,7 @@ impl AttentionStem {
 }
 
 impl Costed for AttentionStem {
-    /// The mixture of a place depends on no pixel and is left out, as it could be kept.
+    /// Without the mixture weights: they do not depend on the input and could be precomputed.
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let out = ledger.part("query", &self.query, shape.clone());
         ledger.part("key", &self.key, shape.clone());
@@ -130,7 +130,7 @@ impl Costed for AttentionStem {
         }
         let mixing = Work::Product { macs: values.iter().product::<usize>() as u64 };
         ledger.within("mixing", |ledger| ledger.line(0, mixing, out.iter().product()));
-        cost_of_looking(&out, self.heads, self.block * self.block, self.relative.as_ref(), ledger);
+        attention_cost(&out, self.heads, self.block * self.block, self.relative.as_ref(), ledger);
         out
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         layer.query.weight = layer.query.weight.map(|weight| weight.zeros_like());
         let image = random([1, 3, 2, 2], 1);
         let out = layer.forward(image.clone(), &mut Pass::silent()).out;
-        let mixture = place_mixture(layer.place_rows.val(), layer.place_columns.val(), layer.nu.val());
+        let mixture = mixture_weights(layer.place_rows.val(), layer.place_columns.val(), layer.nu.val());
         let mut mean = Tensor::<2>::zeros([4, 1], &device::cpu());
         for place in 0..4 {
             let pixel = image.clone().reshape([3, 4]).narrow(1, place, 1);
@@ -243,7 +243,10 @@ mod tests {
     #[test]
     fn what_cannot_work_is_named() {
         let refusal = |config: AttentionStemConfig| config.init(&device::cpu()).unwrap_err().to_string();
-        assert_eq!(refusal(AttentionStemConfig { heads: 5, ..config() }), "`heads`: 5 do not divide channels_out 64");
+        assert_eq!(
+            refusal(AttentionStemConfig { heads: 5, ..config() }),
+            "`heads`: must divide channels_out 64, got 5"
+        );
         assert_eq!(refusal(AttentionStemConfig { block: 0, ..config() }), "`block`: must be at least 1, got 0");
         assert_eq!(refusal(AttentionStemConfig { maps: 0, ..config() }), "`maps`: must be at least 1, got 0");
     }

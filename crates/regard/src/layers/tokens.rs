@@ -1,4 +1,4 @@
-//! Words as vectors: a row of a table for each token, scaled, and the place of the token *added* to it.
+//! Token embeddings, scaled, with position encodings added.
 //! Vaswani et al. 2017, arXiv:1706.03762, sections 3.4 and 3.5.
 
 use burn::module::{Initializer, Module, Param};
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use crate::attention::position;
 use crate::function;
 
-/// How a token knows its place.
+/// The kinds of position encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Position {
-    /// Sine and cosine in turn, as in the paper.
+pub enum PositionKind {
+    /// Alternating sine and cosine, as in the paper.
     #[default]
     Sinusoidal,
-    /// All sines, then all cosines, and places counted from two: what fairseq trains with.
+    /// All sines, then all cosines, with positions counted from two, as in fairseq.
     Fairseq,
-    /// A table that learns, for so many places.
+    /// A learned table for so many positions.
     Learned { places: usize },
 }
 
@@ -29,7 +29,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Normal with deviation `1/sqrt(D)`, so that scaled vectors have unit numbers.
+    /// Normal with deviation `1/sqrt(D)`, so that scaled embeddings have unit variance.
     pub fn new(tokens: usize, dim: usize, device: &Device) -> Self {
         let start = Initializer::Normal { mean: 0.0, std: (dim as f64).powf(-0.5) };
         Self { weight: start.init([tokens, dim], device) }
@@ -42,50 +42,50 @@ impl Embedding {
         self.weight.val().select(0, tokens.reshape([batch * length])).reshape([batch, length, dim])
     }
 
-    /// The same vectors as the rows of a map to logits: `[.., D] -> [.., V]`.
+    /// Logits with tied weights, the embeddings as output projection: `[.., D] -> [.., V]`.
     pub fn logits<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         function::linear(x, self.weight.val(), None)
     }
 }
 
-/// Where tokens stand.
+/// Scales embeddings and adds position encodings.
 #[derive(Module, Debug)]
-pub struct Positions {
-    /// `[places, D]` when it learns.
+pub struct PositionEncoding {
+    /// `[places, D]` if learned.
     pub weight: Option<Param<Tensor<2>>>,
     #[module(skip)]
-    kind: Position,
+    kind: PositionKind,
 }
 
-impl Positions {
-    pub fn new(kind: Position, dim: usize, device: &Device) -> Self {
+impl PositionEncoding {
+    pub fn new(kind: PositionKind, dim: usize, device: &Device) -> Self {
         let start = Initializer::Normal { mean: 0.0, std: (dim as f64).powf(-0.5) };
         let weight = match kind {
-            Position::Learned { places } => Some(start.init([places, dim], device)),
-            Position::Sinusoidal | Position::Fairseq => None,
+            PositionKind::Learned { places } => Some(start.init([places, dim], device)),
+            PositionKind::Sinusoidal | PositionKind::Fairseq => None,
         };
         Self { weight, kind }
     }
 
-    /// The most places, if there is a limit.
+    /// The largest number of positions, if there is a limit.
     pub fn limit(&self) -> Option<usize> {
         self.weight.as_ref().map(|weight| weight.lazy_shape().dims::<2>()[0])
     }
 
-    /// Scales `[B, N, D]` by `sqrt(D)` and adds the places from `first` on.
+    /// Scales `[B, N, D]` by `sqrt(D)` and adds the encodings of positions from `first` on.
     ///
     /// # Panics
-    /// When there are more places than a table has learned.
+    /// When there are more positions than the learned table has.
     pub fn forward(&self, x: Tensor<3>, first: usize) -> Tensor<3> {
         let [_, length, dim] = x.dims();
         let device = x.device();
         let places = match (self.kind, &self.weight) {
-            (Position::Learned { .. }, Some(weight)) => {
+            (PositionKind::Learned { .. }, Some(weight)) => {
                 let there = weight.lazy_shape().dims::<2>()[0];
                 assert!(first + length <= there, "positions: {} places, {there} are learned", first + length);
                 weight.val().narrow(0, first, length)
             }
-            (Position::Fairseq, _) => position::sines_then_cosines(first + 2, length, dim, &device),
+            (PositionKind::Fairseq, _) => position::sines_then_cosines(first + 2, length, dim, &device),
             _ => position::sinusoidal_from(first, length, dim, &device),
         };
         x.mul_scalar((dim as f64).sqrt()) + places.unsqueeze()
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn places_are_added_to_scaled_vectors_and_go_on_from_any_one() {
-        for kind in [Position::Sinusoidal, Position::Fairseq, Position::Learned { places: 9 }] {
-            let (positions, x) = (Positions::new(kind, 6, &cpu()), random([2, 5, 6], 1));
+        for kind in [PositionKind::Sinusoidal, PositionKind::Fairseq, PositionKind::Learned { places: 9 }] {
+            let (positions, x) = (PositionEncoding::new(kind, 6, &cpu()), random([2, 5, 6], 1));
             let all = positions.forward(x.clone(), 0);
             let later = positions.forward(x.clone().narrow(1, 3, 2), 3);
             assert_close(&all.clone().narrow(1, 3, 2), &later, 0.0);
@@ -127,7 +127,9 @@ mod tests {
 
     #[test]
     fn the_first_place_of_fairseq_is_its_third() {
-        let out = values(&Positions::new(Position::Fairseq, 4, &cpu()).forward(Tensor::zeros([1, 1, 4], &cpu()), 0));
+        let out = values(
+            &PositionEncoding::new(PositionKind::Fairseq, 4, &cpu()).forward(Tensor::zeros([1, 1, 4], &cpu()), 0),
+        );
         // frequencies 1 and 1/10000
         let expected = [2f64.sin(), 2e-4f64.sin(), 2f64.cos(), 2e-4f64.cos()];
         assert!(out.iter().zip(expected).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6), "{out:?}");
@@ -136,6 +138,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "positions: 10 places, 9 are learned")]
     fn more_places_than_were_learned_are_refused() {
-        Positions::new(Position::Learned { places: 9 }, 4, &cpu()).forward(Tensor::zeros([1, 2, 4], &cpu()), 8);
+        PositionEncoding::new(PositionKind::Learned { places: 9 }, 4, &cpu())
+            .forward(Tensor::zeros([1, 2, 4], &cpu()), 8);
     }
 }

@@ -1,22 +1,23 @@
-//! The layers of the Transformer: attention, then a small network for each token, around both a shortcut and a norm.
+//! Encoder and decoder layers of the Transformer: attention, then a feed-forward network, each with a residual connection
+//! and a norm.
 //! Vaswani et al. 2017, arXiv:1706.03762.
 //!
 //! Fields have the names of `torch.nn.TransformerEncoderLayer` and `TransformerDecoderLayer`. Dropout is where the paper
-//! has it, at the end of every branch; PyTorch has it on the weights and inside of the network as well.
+//! has it, at the end of every branch; PyTorch also applies it to the weights and inside the feed-forward network.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, activation};
 use serde::{Deserialize, Serialize};
 
 use super::multi_head::{Cache, Memory, MultiHeadAttention};
-use super::tokens::{Embedding, Position, Positions};
+use super::tokens::{Embedding, PositionEncoding, PositionKind};
 use super::{LayerNorm, Linear, check_size};
 use crate::attention::DotProduct;
 use crate::data::Tokens;
 use crate::pass::Axes;
 use crate::{Error, Pass};
 
-/// Where norms stand.
+/// Post-norm or pre-norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormPlace {
@@ -27,17 +28,17 @@ pub enum NormPlace {
     Pre,
 }
 
-/// One layer.
+/// The sizes of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransformerLayerConfig {
     /// Width of a token.
     pub dim: usize,
     pub heads: usize,
-    /// Width of the network for each token.
+    /// Hidden width of the feed-forward network.
     pub inner: usize,
     pub norm: NormPlace,
-    /// Share of numbers left out in training.
+    /// Dropout rate in training.
     pub dropout: f64,
     /// Added to the variance in norms: 1e-5 in PyTorch.
     pub epsilon: f64,
@@ -45,13 +46,13 @@ pub struct TransformerLayerConfig {
 
 impl TransformerLayerConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_size("dim", self.dim)?;
         check_size("heads", self.heads)?;
         check_size("inner", self.inner)?;
         if !self.dim.is_multiple_of(self.heads) {
-            return Err(Error::config("heads", format!("{} do not divide dim {}", self.heads, self.dim)));
+            return Err(Error::config("heads", format!("must divide dim {}, got {}", self.dim, self.heads)));
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(Error::config("dropout", format!("must be at least 0 and below 1, got {}", self.dropout)));
@@ -73,7 +74,7 @@ impl TransformerLayerConfig {
             linear2: Linear::xavier(self.inner, self.dim, device),
             norm1: self.norm(device),
             norm2: self.norm(device),
-            residual: Residual { place: self.norm, dropout: self.dropout },
+            residual: ResidualConnection { place: self.norm, dropout: self.dropout },
         }
     }
 
@@ -86,20 +87,20 @@ impl TransformerLayerConfig {
             norm1: self.norm(device),
             norm2: self.norm(device),
             norm3: self.norm(device),
-            residual: Residual { place: self.norm, dropout: self.dropout },
+            residual: ResidualConnection { place: self.norm, dropout: self.dropout },
         }
     }
 }
 
-/// A shortcut around a branch, and the norm that belongs to it.
+/// A residual connection around a branch, with dropout and a norm.
 #[derive(Clone, Copy, Debug)]
-struct Residual {
+struct ResidualConnection {
     place: NormPlace,
     dropout: f64,
 }
 
-impl Residual {
-    fn around(
+impl ResidualConnection {
+    fn apply(
         &self,
         x: Tensor<3>,
         norm: &LayerNorm,
@@ -120,11 +121,11 @@ impl Residual {
 }
 
 /// `max(0, x W1 + b1) W2 + b2`
-fn network(linear1: &Linear, linear2: &Linear, x: Tensor<3>) -> Tensor<3> {
+fn feed_forward(linear1: &Linear, linear2: &Linear, x: Tensor<3>) -> Tensor<3> {
     linear2.forward(activation::relu(linear1.forward(x)))
 }
 
-/// Every token looks at every token, or with a causal mask at those before it; then an MLP on each token.
+/// Self-attention, optionally causal, then a feed-forward network.
 #[derive(Module, Debug)]
 pub struct TransformerEncoderLayer {
     pub self_attn: MultiHeadAttention,
@@ -133,20 +134,20 @@ pub struct TransformerEncoderLayer {
     pub norm1: LayerNorm,
     pub norm2: LayerNorm,
     #[module(skip)]
-    residual: Residual,
+    residual: ResidualConnection,
 }
 
 impl TransformerEncoderLayer {
     /// `[B, N, D] -> [B, N, D]`, weights `[B, A, N, N]` under `self_attn`.
     pub fn forward(&self, x: Tensor<3>, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
-        let x = self.residual.around(x, &self.norm1, pass, |x, pass| {
-            pass.within("self_attn", |pass| self.self_attn.within(x, options, pass))
+        let x = self.residual.apply(x, &self.norm1, pass, |x, pass| {
+            pass.within("self_attn", |pass| self.self_attn.self_attention(x, options, pass))
         });
-        self.residual.around(x, &self.norm2, pass, |x, _| network(&self.linear1, &self.linear2, x))
+        self.residual.apply(x, &self.norm2, pass, |x, _| feed_forward(&self.linear1, &self.linear2, x))
     }
 }
 
-/// A token looks at those before it, then at the memory; then an MLP on each token.
+/// Causal self-attention, then cross-attention to the memory, then a feed-forward network.
 #[derive(Module, Debug)]
 pub struct TransformerDecoderLayer {
     pub self_attn: MultiHeadAttention,
@@ -157,54 +158,56 @@ pub struct TransformerDecoderLayer {
     pub norm2: LayerNorm,
     pub norm3: LayerNorm,
     #[module(skip)]
-    residual: Residual,
+    residual: ResidualConnection,
 }
 
 impl TransformerDecoderLayer {
-    /// `[B, N, D] -> [B, N, D]`, weights under `self_attn` and `multihead_attn`; `padding` hides tokens of the target.
+    /// `[B, N, D] -> [B, N, D]`, weights under `self_attn` and `multihead_attn`; `options.padding` masks tokens of the target.
     pub fn forward(&self, x: Tensor<3>, memory: &Memory, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
-        let attend = |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.within(x, options, pass));
-        self.then(x, attend, memory, pass)
+        let attend =
+            |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.self_attention(x, options, pass));
+        self.forward_with(x, attend, memory, pass)
     }
 
-    /// The same for the tokens that come next, with what is kept of those before.
+    /// [`forward`](Self::forward) for the next tokens, with the KV cache of those before.
     pub fn next(&self, x: Tensor<3>, cache: &mut Cache, memory: &Memory, pass: &mut Pass) -> Tensor<3> {
-        let attend = |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.next(x, cache, pass));
-        self.then(x, attend, memory, pass)
+        let attend =
+            |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.cached_self_attention(x, cache, pass));
+        self.forward_with(x, attend, memory, pass)
     }
 
-    fn then(
+    fn forward_with(
         &self,
         x: Tensor<3>,
         attend: impl FnOnce(Tensor<3>, &mut Pass) -> Tensor<3>,
         memory: &Memory,
         pass: &mut Pass,
     ) -> Tensor<3> {
-        let x = self.residual.around(x, &self.norm1, pass, attend);
-        let x = self.residual.around(x, &self.norm2, pass, |x, pass| {
-            pass.within("multihead_attn", |pass| self.multihead_attn.across(x, memory, pass))
+        let x = self.residual.apply(x, &self.norm1, pass, attend);
+        let x = self.residual.apply(x, &self.norm2, pass, |x, pass| {
+            pass.within("multihead_attn", |pass| self.multihead_attn.cross_attention(x, memory, pass))
         });
-        self.residual.around(x, &self.norm3, pass, |x, _| network(&self.linear1, &self.linear2, x))
+        self.residual.apply(x, &self.norm3, pass, |x, _| feed_forward(&self.linear1, &self.linear2, x))
     }
 }
 
-/// A stack of layers over a sentence, from its words on.
+/// Embeddings, encoder layers and an optional final norm.
 #[derive(Module, Debug)]
 pub struct TransformerEncoder {
     pub embed_tokens: Embedding,
-    pub embed_positions: Positions,
+    pub embed_positions: PositionEncoding,
     pub layers: Vec<TransformerEncoderLayer>,
     pub norm: Option<LayerNorm>,
     dropout: f64,
 }
 
-/// A stack of layers, and what stands before and after it.
+/// The sizes of a [`TransformerEncoder`].
 #[derive(Clone, Debug)]
 pub(crate) struct StackConfig<'a> {
     pub layer: &'a TransformerLayerConfig,
     pub layers: usize,
     pub vocabulary: usize,
-    pub position: Position,
+    pub position: PositionKind,
     pub final_norm: bool,
 }
 
@@ -212,7 +215,7 @@ impl StackConfig<'_> {
     pub fn init(&self, device: &Device) -> TransformerEncoder {
         TransformerEncoder {
             embed_tokens: Embedding::new(self.vocabulary, self.layer.dim, device),
-            embed_positions: Positions::new(self.position, self.layer.dim, device),
+            embed_positions: PositionEncoding::new(self.position, self.layer.dim, device),
             layers: (0..self.layers).map(|_| self.layer.encoder(device)).collect(),
             norm: self.final_norm.then(|| self.layer.norm(device)),
             dropout: self.layer.dropout,
@@ -221,17 +224,17 @@ impl StackConfig<'_> {
 }
 
 impl TransformerEncoder {
-    /// Words to vectors, `[B, N, D]`; with `causal`, a word sees only those before it.
+    /// Tokens to vectors `[B, N, D]`; with `causal`, a token attends only to itself and those before it.
     pub fn forward(&self, tokens: &Tokens, causal: bool, pass: &mut Pass) -> Tensor<3> {
         let device = self.embed_tokens.weight.lazy_device();
         let x = self.embed_positions.forward(self.embed_tokens.forward(tokens.ids(&device)), 0);
         let x = pass.dropout(x, self.dropout);
         let options = DotProduct { causal, padding: tokens.padding(&device), ..DotProduct::default() };
-        pass.with_tokens(Axes::Words(tokens.length()), |pass| self.through_layers(x, &options, pass))
+        pass.with_tokens(Axes::Words(tokens.length()), |pass| self.forward_layers(x, &options, pass))
     }
 
-    /// `[B, N, D] -> [B, N, D]` through the layers alone.
-    pub fn through_layers(&self, mut x: Tensor<3>, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
+    /// `[B, N, D] -> [B, N, D]` through the layers and the norm.
+    pub fn forward_layers(&self, mut x: Tensor<3>, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
         for (i, layer) in self.layers.iter().enumerate() {
             let name = format!("layers.{i}");
             x = pass.within(&name, |pass| layer.forward(x, options, pass));

@@ -78,7 +78,7 @@ fn rows_of_weights_sum_to_one() {
     }
 }
 
-/// The middle of a `k x k` image sees every pixel once: its footprint is the image.
+/// The footprint of the centre of a `k x k` image is the image.
 fn middle(map: Tensor<4>) -> Tensor<4> {
     let [_, _, height, width] = map.dims();
     map.narrow(2, height / 2, 1).narrow(3, width / 2, 1)
@@ -107,7 +107,7 @@ fn without_position_a_footprint_is_a_set() {
 }
 
 #[test]
-fn position_tells_the_places_of_a_footprint_apart() {
+fn with_position_the_order_in_a_footprint_matters() {
     for position in [PairPosition::Relative, PairPosition::Absolute] {
         let options = Pairwise { position, ..content_only(3) };
         let inputs = maps(1, 3, 3);
@@ -118,7 +118,7 @@ fn position_tells_the_places_of_a_footprint_apart() {
 }
 
 #[test]
-fn without_position_a_mirrored_or_turned_image_gives_the_same_mirrored_or_turned() {
+fn without_position_the_operator_commutes_with_mirroring_and_rotating() {
     let inputs = maps(1, 5, 5);
     for turn in [|map: Tensor<4>| map.flip([3]), |map: Tensor<4>| map.flip([2]), |map: Tensor<4>| map.swap_dims(2, 3)] {
         let (out, _) = attend(inputs.clone(), &content_only(5));
@@ -267,7 +267,7 @@ fn a_footprint_larger_than_its_reflection_is_named() {
 }
 
 #[test]
-#[should_panic(expected = "pairwise: a footprint has a middle, window must be odd, got 4")]
+#[should_panic(expected = "pairwise: window must be odd, got 4")]
 fn an_even_footprint_is_refused() {
     attend(maps(1, 5, 5), &content_only(4));
 }

@@ -3,18 +3,26 @@ use crate::testing::{assert_close, assert_gradients_are_differences, distance, r
 
 const SCHEMES: [SpaceTime; 5] =
     [SpaceTime::Space, SpaceTime::Joint, SpaceTime::Divided, SpaceTime::SparseLocalGlobal, SpaceTime::Axial];
-const STEPS: [Step; 7] = [Step::Space, Step::Joint, Step::Time, Step::Local, Step::Global, Step::Width, Step::Height];
+const STEPS: [SpaceTimeStep; 7] = [
+    SpaceTimeStep::Space,
+    SpaceTimeStep::Joint,
+    SpaceTimeStep::Time,
+    SpaceTimeStep::Local,
+    SpaceTimeStep::Global,
+    SpaceTimeStep::Width,
+    SpaceTimeStep::Height,
+];
 
-fn grid(frames: usize, height: usize, width: usize) -> Grid {
-    Grid { frames, height, width }
+fn grid(frames: usize, height: usize, width: usize) -> ClipGrid {
+    ClipGrid { frames, height, width }
 }
 
 /// Even, odd, one frame, one row, one column, one patch.
-fn grids() -> Vec<Grid> {
+fn grids() -> Vec<ClipGrid> {
     vec![grid(2, 4, 4), grid(3, 5, 3), grid(1, 4, 3), grid(4, 1, 3), grid(2, 3, 1), grid(1, 1, 1)]
 }
 
-fn inputs(batch: usize, grid: Grid, seed: u64) -> [Tensor<4>; 3] {
+fn inputs(batch: usize, grid: ClipGrid, seed: u64) -> [Tensor<4>; 3] {
     let tokens = grid.tokens();
     [
         random([batch, 2, tokens, 3], seed).mul_scalar(2.0),
@@ -23,7 +31,7 @@ fn inputs(batch: usize, grid: Grid, seed: u64) -> [Tensor<4>; 3] {
     ]
 }
 
-fn run(step: Step, grid: Grid, [query, key, value]: [Tensor<4>; 3]) -> Attended<4> {
+fn run(step: SpaceTimeStep, grid: ClipGrid, [query, key, value]: [Tensor<4>; 3]) -> Attended<4> {
     step.attend(grid, query, key, value, &mut Pass::recording())
 }
 
@@ -41,8 +49,8 @@ fn near(centre: usize, place: usize, length: usize) -> bool {
 }
 
 /// The sets of keys that a token looks at: its output is the mean of one attention for each.
-fn looks_at(step: Step, grid: Grid, query: usize) -> Vec<Vec<usize>> {
-    let Grid { frames, height, width } = grid;
+fn looks_at(step: SpaceTimeStep, grid: ClipGrid, query: usize) -> Vec<Vec<usize>> {
+    let ClipGrid { frames, height, width } = grid;
     let mut patches = Vec::new();
     for t in 0..frames {
         for h in 0..height {
@@ -52,33 +60,39 @@ fn looks_at(step: Step, grid: Grid, query: usize) -> Vec<Vec<usize>> {
         }
     }
     let those = |keep: &dyn Fn(usize, usize, usize) -> bool| {
-        let mut keys = if step == Step::Time { vec![] } else { vec![0] };
+        let mut keys = if step == SpaceTimeStep::Time { vec![] } else { vec![0] };
         keys.extend((0..patches.len()).filter(|i| keep(patches[*i].0, patches[*i].1, patches[*i].2)).map(|i| i + 1));
         keys
     };
     if query == 0 {
         return match step {
-            Step::Joint | Step::Local | Step::Global => vec![those(&|_, _, _| true)],
-            Step::Time => vec![vec![0]],
-            Step::Space => (0..frames).map(|f| those(&|t, _, _| t == f)).collect(),
-            Step::Width => (0..frames * height).map(|i| those(&|t, h, _| (t, h) == (i / height, i % height))).collect(),
-            Step::Height => (0..frames * width).map(|i| those(&|t, _, w| (t, w) == (i / width, i % width))).collect(),
+            SpaceTimeStep::Joint | SpaceTimeStep::Local | SpaceTimeStep::Global => vec![those(&|_, _, _| true)],
+            SpaceTimeStep::Time => vec![vec![0]],
+            SpaceTimeStep::Space => (0..frames).map(|f| those(&|t, _, _| t == f)).collect(),
+            SpaceTimeStep::Width => {
+                (0..frames * height).map(|i| those(&|t, h, _| (t, h) == (i / height, i % height))).collect()
+            }
+            SpaceTimeStep::Height => {
+                (0..frames * width).map(|i| those(&|t, _, w| (t, w) == (i / width, i % width))).collect()
+            }
         };
     }
     let (t0, h0, w0) = patches[query - 1];
     vec![match step {
-        Step::Joint => those(&|_, _, _| true),
-        Step::Space => those(&|t, _, _| t == t0),
-        Step::Time => those(&|_, h, w| (h, w) == (h0, w0)),
-        Step::Width => those(&|t, h, _| (t, h) == (t0, h0)),
-        Step::Height => those(&|t, _, w| (t, w) == (t0, w0)),
-        Step::Local => those(&|_, h, w| near(h0, h, height) && near(w0, w, width)),
-        Step::Global => those(&|t, h, w| t.abs_diff(t0) % 2 == 0 && h.abs_diff(h0) % 2 == 0 && w.abs_diff(w0) % 2 == 0),
+        SpaceTimeStep::Joint => those(&|_, _, _| true),
+        SpaceTimeStep::Space => those(&|t, _, _| t == t0),
+        SpaceTimeStep::Time => those(&|_, h, w| (h, w) == (h0, w0)),
+        SpaceTimeStep::Width => those(&|t, h, _| (t, h) == (t0, h0)),
+        SpaceTimeStep::Height => those(&|t, _, w| (t, w) == (t0, w0)),
+        SpaceTimeStep::Local => those(&|_, h, w| near(h0, h, height) && near(w0, w, width)),
+        SpaceTimeStep::Global => {
+            those(&|t, h, w| t.abs_diff(t0) % 2 == 0 && h.abs_diff(h0) % 2 == 0 && w.abs_diff(w0) % 2 == 0)
+        }
     }]
 }
 
 /// A step by its definition: outputs and weights.
-fn naive(step: Step, grid: Grid, [query, key, value]: &[Tensor<4>; 3]) -> (Vec<f32>, Vec<f32>) {
+fn naive(step: SpaceTimeStep, grid: ClipGrid, [query, key, value]: &[Tensor<4>; 3]) -> (Vec<f32>, Vec<f32>) {
     let [batch, heads, tokens, width] = query.dims();
     let out_width = value.dims()[3];
     let (query, key, value) = (values(query), values(key), values(value));
@@ -152,10 +166,10 @@ fn the_paper_sizes_have_the_paper_neighbourhoods() {
     let clip = grid(8, 14, 14);
     let keys = |step, token| looks_at(step, clip, token)[0].len() - 1;
     for token in [1, 700, 1568] {
-        assert_eq!(keys(Step::Local, token), 8 * 7 * 7);
-        assert_eq!(keys(Step::Global, token), 4 * 7 * 7);
+        assert_eq!(keys(SpaceTimeStep::Local, token), 8 * 7 * 7);
+        assert_eq!(keys(SpaceTimeStep::Global, token), 4 * 7 * 7);
     }
-    let local = Step::Local.plan(clip);
+    let local = SpaceTimeStep::Local.plan(clip);
     let gathered: usize = local.groups.iter().map(|group| group.keys.len()).sum();
     assert!(gathered < 6 * clip.tokens(), "{gathered} keys would be gathered");
     for step in STEPS {
@@ -169,7 +183,7 @@ fn the_paper_sizes_have_the_paper_neighbourhoods() {
 #[test]
 fn a_clip_of_the_paper_size_fits_into_memory() {
     let clip = grid(8, 14, 14);
-    for step in [Step::Local, Step::Global, Step::Time] {
+    for step in [SpaceTimeStep::Local, SpaceTimeStep::Global, SpaceTimeStep::Time] {
         let tokens = random::<4>([1, 1, clip.tokens(), 8], 3);
         let out = step.attend(clip, tokens.clone(), tokens.clone(), tokens, &mut Pass::silent()).out;
         assert!(values(&out).iter().all(|x| x.is_finite()), "{step:?}");
@@ -179,8 +193,8 @@ fn a_clip_of_the_paper_size_fits_into_memory() {
 #[test]
 fn joint_attention_over_one_frame_is_space_attention() {
     let frame = grid(1, 3, 4);
-    let joint = run(Step::Joint, frame, inputs(2, frame, 5));
-    let space = run(Step::Space, frame, inputs(2, frame, 5));
+    let joint = run(SpaceTimeStep::Joint, frame, inputs(2, frame, 5));
+    let space = run(SpaceTimeStep::Space, frame, inputs(2, frame, 5));
     assert_close(&joint.out, &space.out, 1e-6);
     assert_close(&joint.weights.unwrap(), &space.weights.unwrap(), 1e-6);
 }
@@ -204,12 +218,12 @@ fn frames_kept_apart_are_a_batch_of_clips_of_one_frame() {
     let patches = random([1, 2, 12, 3], 1);
     let class = random([1, 2, 1, 3], 2);
     let clip_tokens = Tensor::cat(vec![class.clone(), patches.clone()], 2);
-    let together = run(Step::Space, clip, [clip_tokens.clone(), clip_tokens.clone(), clip_tokens]).out;
+    let together = run(SpaceTimeStep::Space, clip, [clip_tokens.clone(), clip_tokens.clone(), clip_tokens]).out;
     let apart: Vec<Tensor<4>> = (0..3)
         .map(|t| {
             let one = patches.clone().slice([0..1, 0..2, 4 * t..4 * t + 4]);
             let one = Tensor::cat(vec![class.clone(), one], 2);
-            run(Step::Space, frame, [one.clone(), one.clone(), one]).out
+            run(SpaceTimeStep::Space, frame, [one.clone(), one.clone(), one]).out
         })
         .collect();
     let averaged = (apart[0].clone() + apart[1].clone() + apart[2].clone()).div_scalar(3.0);
@@ -319,11 +333,11 @@ fn schemes_are_named_as_in_the_recipes() {
 fn a_missing_class_token_is_refused_by_name() {
     let clip = grid(2, 2, 3);
     let [query, _, value] = inputs(1, clip, 1);
-    run(Step::Time, clip, [query, random([1, 2, 12, 3], 1), value]);
+    run(SpaceTimeStep::Time, clip, [query, random([1, 2, 12, 3], 1), value]);
 }
 
 #[test]
 #[should_panic(expected = "space_time: grid has frames 0, needs at least 1")]
 fn an_empty_grid_is_refused_by_name() {
-    let _ = Step::Time.plan(grid(0, 2, 3));
+    let _ = SpaceTimeStep::Time.plan(grid(0, 2, 3));
 }

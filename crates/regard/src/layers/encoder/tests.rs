@@ -132,7 +132,7 @@ fn a_block_costs_what_its_formula_says() {
 #[test]
 fn what_cannot_work_is_named() {
     let refusal = |config: EncoderBlockConfig| config.init(&device::cpu()).unwrap_err().to_string();
-    assert_eq!(refusal(EncoderBlockConfig { heads: 5, ..block() }), "`heads`: 5 do not divide dim 12");
+    assert_eq!(refusal(EncoderBlockConfig { heads: 5, ..block() }), "`heads`: must divide dim 12, got 5");
     assert_eq!(refusal(EncoderBlockConfig { mlp_dim: 0, ..block() }), "`mlp_dim`: must be from 1 to 65536, got 0");
     assert_eq!(
         refusal(EncoderBlockConfig { epsilon: f64::NAN, ..block() }),
@@ -143,7 +143,10 @@ fn what_cannot_work_is_named() {
         "`layer_scale`: must be a finite number, got inf"
     );
     let refusal = |config: PatchEmbedConfig| config.init(&device::cpu()).unwrap_err().to_string();
-    assert_eq!(refusal(PatchEmbedConfig { image: [8, 10], ..patches() }), "`patch`: 4 x 4 does not tile 8 x 10");
+    assert_eq!(
+        refusal(PatchEmbedConfig { image: [8, 10], ..patches() }),
+        "`patch`: must divide the image of 8 x 10, got 4"
+    );
     assert_eq!(refusal(PatchEmbedConfig { image: [0, 12], ..patches() }), "`image`: must be from 1 to 65536, got 0");
     assert_eq!(
         refusal(PatchEmbedConfig { image: [4096, 4096], patch: 1, ..patches() }),

@@ -335,10 +335,10 @@ fn numbers_that_are_not_finite_neither_hang_nor_crash() {
 fn a_config_that_cannot_work_names_its_field() {
     let works = NonLocalConfig::new(4, 2);
     let broken = [
-        (NonLocalConfig { channels: 0, ..works.clone() }, "`channels`: needs at least 1, got 0"),
-        (NonLocalConfig { channels: 1, ..works.clone() }, "`inner_channels`: needs at least 1, got 0 of channels 1"),
+        (NonLocalConfig { channels: 0, ..works.clone() }, "`channels`: must be at least 1, got 0"),
+        (NonLocalConfig { channels: 1, ..works.clone() }, "`inner_channels`: must be at least 1, got 0 of channels 1"),
         (NonLocalConfig { inner_channels: Some(0), ..works.clone() }, "`inner_channels`"),
-        (NonLocalConfig { dims: 4, ..works.clone() }, "`dims`: known are 1, 2 and 3, got 4"),
+        (NonLocalConfig { dims: 4, ..works.clone() }, "`dims`: must be 1, 2 or 3, got 4"),
         (NonLocalConfig { affinity: Affinity::Concatenation, scale: true, ..works.clone() }, "`scale`"),
         (NonLocalConfig { pool_order: PoolOrder::BeforeConv, ..works.clone() }, "`pool_order`"),
     ];

@@ -1,4 +1,4 @@
-//! What a unit costs. Concatenation moves numbers and computes none.
+//! The cost of a unit. Concatenation costs nothing.
 
 use burn::module::Param;
 use burn::tensor::Tensor;
@@ -50,7 +50,7 @@ impl Costed for PatchwiseUnit {
         let (offsets, pixels) = (self.options.window * self.options.window, shape[1] * shape[2]);
         let (related, out) = features(shape, [self.phi.as_ref(), self.psi.as_ref()], &self.beta, ledger);
         if self.options.relation != PatchRelation::Concatenation {
-            // star and clique: as many products as gamma has inputs
+            // star and clique: one dot product for each input of gamma
             let products = self.gamma.inputs() * pixels;
             let work = Work::HiddenProduct { macs: (related * products) as u64 };
             ledger.within("relation", |ledger| ledger.line(0, work, products));
@@ -61,7 +61,7 @@ impl Costed for PatchwiseUnit {
     }
 }
 
-/// Each convolution once; gives the channels that are related and the shape of the values.
+/// Adds each convolution once; returns the channels of the relation and the shape of the values.
 fn features(
     shape: Vec<usize>,
     [phi, psi]: [Option<&Pointwise>; 2],

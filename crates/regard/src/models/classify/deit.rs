@@ -18,7 +18,7 @@ use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table,
+    cost_of_patches, normal_table, prepend,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
@@ -61,12 +61,12 @@ impl DeitConfig {
     /// When a field cannot work; the error names it.
     pub fn init(&self, device: &Device) -> Result<Deit, Error> {
         self.validate()?;
-        let head = || Linear::small(self.dim, self.classes, device);
+        let head = || Linear::normal(self.dim, self.classes, device);
         let [rows, columns] = self.grid();
         Ok(Deit {
-            cls_token: small_table(1, self.dim, device),
-            dist_token: self.distilled.then(|| small_table(1, self.dim, device)),
-            pos_embed: small_table(self.prefix() + rows * columns, self.dim, device),
+            cls_token: normal_table(1, self.dim, device),
+            dist_token: self.distilled.then(|| normal_table(1, self.dim, device)),
+            pos_embed: normal_table(self.prefix() + rows * columns, self.dim, device),
             patch_embed: self.patches().init(device)?,
             blocks: (0..self.depth).map(|_| self.block().init(device)).collect::<Result<_, _>>()?,
             norm: LayerNorm::new(self.dim, self.epsilon, device),
@@ -137,8 +137,8 @@ impl Deit {
 
     /// Costs as comparison tables count them: patches alone, no other tokens and no head.
     #[must_use]
-    pub fn ledger_of_patches(&self) -> Ledger {
-        ledger_of_patches(&self.patch_embed, &self.blocks)
+    pub fn cost_of_patches(&self) -> Ledger {
+        cost_of_patches(&self.patch_embed, &self.blocks)
     }
 }
 

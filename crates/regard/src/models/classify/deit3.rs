@@ -18,7 +18,7 @@ use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table,
+    cost_of_patches, normal_table, prepend,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
@@ -63,12 +63,12 @@ impl Deit3Config {
         self.validate()?;
         let [rows, columns] = self.grid();
         Ok(Deit3 {
-            cls_token: small_table(1, self.dim, device),
-            pos_embed: small_table(rows * columns, self.dim, device),
+            cls_token: normal_table(1, self.dim, device),
+            pos_embed: normal_table(rows * columns, self.dim, device),
             patch_embed: self.patches().init(device)?,
             blocks: (0..self.depth).map(|_| self.block().init(device)).collect::<Result<_, _>>()?,
             norm: LayerNorm::new(self.dim, self.epsilon, device),
-            head: Linear::small(self.dim, self.classes, device),
+            head: Linear::normal(self.dim, self.classes, device),
         })
     }
 
@@ -127,8 +127,8 @@ impl Deit3 {
 
     /// Costs as comparison tables count them: patches alone, no class token and no head.
     #[must_use]
-    pub fn ledger_of_patches(&self) -> Ledger {
-        ledger_of_patches(&self.patch_embed, &self.blocks)
+    pub fn cost_of_patches(&self) -> Ledger {
+        cost_of_patches(&self.patch_embed, &self.blocks)
     }
 }
 

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 
 use super::Heads;
 use crate::Pass;
-use crate::layers::{EncoderBlock, PatchEmbed, through_blocks};
+use crate::layers::{EncoderBlock, PatchEmbed, forward_blocks};
 use crate::pass::Axes;
 
 /// A configuration of a family.
@@ -78,7 +78,7 @@ pub trait ImageTransformer {
     /// When the images have another size or number of channels than the model was built for.
     fn through(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<3> {
         let tokens = self.embed(images);
-        pass.with_tokens(self.axes(), |pass| through_blocks(self.encoder_blocks(), tokens, pass))
+        pass.with_tokens(self.axes(), |pass| forward_blocks(self.encoder_blocks(), tokens, pass))
     }
 
     /// `[B, C, H, W]` to the logits of every head; records the tokens after each block under `blocks.i`.

@@ -116,7 +116,7 @@ impl SanConfig {
             return Err(Error::config("footprints", reason));
         }
         if footprint.is_multiple_of(2) {
-            let reason = format!("a footprint has a middle, must be odd, got {footprint} for stage {stage}");
+            let reason = format!("must be odd, got {footprint} for stage {stage}");
             return Err(Error::config("footprints", reason));
         }
         let [rows, columns] = self.image.map(|side| side.checked_shr(stage as u32 + 1).unwrap_or(0));

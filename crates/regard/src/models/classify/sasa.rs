@@ -156,11 +156,14 @@ impl SasaConfig {
             return Ok(());
         }
         if !width.is_multiple_of(self.heads) {
-            return Err(Error::config("heads", format!("{} do not divide width {width} of group {group}", self.heads)));
+            return Err(Error::config(
+                "heads",
+                format!("must divide width {width} of group {group}, got {}", self.heads),
+            ));
         }
         if self.relative && !(width / self.heads).is_multiple_of(2) {
             let reason = format!(
-                "row and column embeddings share a head's width evenly, it is {} in group {group}",
+                "the width of a head must be even for row and column embeddings, got {} in group {group}",
                 width / self.heads
             );
             return Err(Error::config("relative", reason));

@@ -17,7 +17,7 @@ use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
-    ledger_of_patches, prepend, small_table,
+    cost_of_patches, normal_table, prepend,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
@@ -73,13 +73,13 @@ impl VitConfig {
         let norm = || LayerNorm::new(self.dim, self.epsilon, device);
         let [rows, columns] = self.grid();
         Ok(Vit {
-            cls_token: class_token.then(|| small_table(1, self.dim, device)),
-            pos_embed: small_table(self.prefix() + rows * columns, self.dim, device),
+            cls_token: class_token.then(|| normal_table(1, self.dim, device)),
+            pos_embed: normal_table(self.prefix() + rows * columns, self.dim, device),
             patch_embed: self.patches().init(device)?,
             blocks: (0..self.depth).map(|_| self.block().init(device)).collect::<Result<_, _>>()?,
             norm: class_token.then(norm),
             fc_norm: (!class_token).then(norm),
-            head: Linear::small(self.dim, self.classes, device),
+            head: Linear::normal(self.dim, self.classes, device),
         })
     }
 
@@ -153,8 +153,8 @@ impl Vit {
 
     /// Costs as comparison tables count them: patches alone, no class token and no head.
     #[must_use]
-    pub fn ledger_of_patches(&self) -> Ledger {
-        ledger_of_patches(&self.patch_embed, &self.blocks)
+    pub fn cost_of_patches(&self) -> Ledger {
+        cost_of_patches(&self.patch_embed, &self.blocks)
     }
 }
 

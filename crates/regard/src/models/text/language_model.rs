@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check_vocabulary;
 use crate::data::Tokens;
-use crate::layers::{NormPlace, Position, StackConfig, TransformerEncoder, TransformerLayerConfig, check_depth};
+use crate::layers::{NormPlace, PositionKind, StackConfig, TransformerEncoder, TransformerLayerConfig, check_depth};
 use crate::models::limits::check_parameters;
 use crate::{Error, Pass};
 
@@ -32,7 +32,7 @@ pub struct LanguageModelConfig {
     pub direction: Direction,
     pub layers: usize,
     pub layer: TransformerLayerConfig,
-    pub position: Position,
+    pub position: PositionKind,
 }
 
 impl LanguageModelConfig {
@@ -81,7 +81,7 @@ mod tests {
     fn model(direction: Direction) -> LanguageModel {
         let layer =
             TransformerLayerConfig { dim: 8, heads: 2, inner: 16, norm: NormPlace::Pre, dropout: 0.0, epsilon: 1e-5 };
-        let position = Position::Sinusoidal;
+        let position = PositionKind::Sinusoidal;
         stirred(LanguageModelConfig { vocabulary: 11, direction, layers: 2, layer, position }.init(&cpu()).unwrap())
     }
 

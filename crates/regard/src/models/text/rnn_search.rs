@@ -148,7 +148,7 @@ impl RnnSearch {
     /// Logits of the token after each one of the target: `[B, N, V]`; alignments `[B, 1, N, M]` under
     /// `decoder.attention.weights`.
     pub fn forward(&self, source: &Tokens, target: &Tokens, pass: &mut Pass) -> Tensor<3> {
-        let mut state = self.read(source, pass);
+        let mut state = self.encode(source, pass);
         let words = pass.dropout(self.words(target), self.dropout);
         let mapped = self.decoder.unit.input.forward(words.clone());
         let listens = pass.within("decoder.attention", |pass| pass.wants_weights());
@@ -172,7 +172,7 @@ impl RnnSearch {
 
     /// Reads sentences, ready to write.
     pub fn begin(&self, source: &Tokens) -> RnnSearchState {
-        self.read(source, &mut Pass::silent())
+        self.encode(source, &mut Pass::silent())
     }
 
     /// Logits `[B, V]` of the token after the given one.
@@ -187,13 +187,13 @@ impl RnnSearch {
         self.decoder.output_projection.forward(self.hidden(before.unsqueeze_dim(1), words, context)).squeeze_dim(1)
     }
 
-    fn read(&self, source: &Tokens, pass: &mut Pass) -> RnnSearchState {
+    fn encode(&self, source: &Tokens, pass: &mut Pass) -> RnnSearchState {
         let Encoder { embed_tokens, forwards, backwards } = &self.encoder;
         let device = embed_tokens.weight.lazy_device();
         let padding = source.padding(&device);
         let words = pass.dropout(embed_tokens.forward(source.ids(&device)), self.dropout);
-        let forwards = forwards.read(words.clone(), padding.as_ref(), false);
-        let backwards = backwards.read(words, padding.as_ref(), true);
+        let forwards = forwards.forward(words.clone(), padding.as_ref(), false);
+        let backwards = backwards.forward(words, padding.as_ref(), true);
         let first = backwards.clone().narrow(1, 0, 1).squeeze_dim(1);
         let states = Tensor::cat(vec![forwards, backwards], 2);
         let weights = self.decoder.attention.weights();

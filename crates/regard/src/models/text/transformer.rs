@@ -14,8 +14,8 @@ use super::{TextPreset, check_vocabulary};
 use crate::attention::DotProduct;
 use crate::data::Tokens;
 use crate::layers::{
-    Cache, Embedding, LayerNorm, Linear, Memory, NormPlace, Position, Positions, StackConfig, TransformerDecoderLayer,
-    TransformerEncoder, TransformerLayerConfig, check_depth, check_size,
+    Cache, Embedding, LayerNorm, Linear, Memory, NormPlace, PositionEncoding, PositionKind, StackConfig,
+    TransformerDecoderLayer, TransformerEncoder, TransformerLayerConfig, check_depth, check_size,
 };
 use crate::pass::Axes;
 use crate::{Error, Pass};
@@ -40,7 +40,7 @@ pub struct TransformerConfig {
     pub norm: NormPlace,
     /// Whether a norm follows the last layer of each stack, as in PyTorch; always so when norms come first.
     pub final_norm: bool,
-    pub position: Position,
+    pub position: PositionKind,
     pub tying: Tying,
     /// Added to the variance in norms.
     pub epsilon: f64,
@@ -72,7 +72,7 @@ impl TransformerConfig {
         check_depth(self.decoder_layers)?;
         check_vocabulary("source_vocabulary", self.source_vocabulary)?;
         check_vocabulary("target_vocabulary", self.target_vocabulary)?;
-        if let Position::Learned { places } = self.position {
+        if let PositionKind::Learned { places } = self.position {
             check_size("places", places)?;
         }
         if self.tying == Tying::All && self.source_vocabulary != self.target_vocabulary {
@@ -98,7 +98,7 @@ impl TransformerConfig {
         let own = |yes: bool| yes.then(|| Embedding::new(self.target_vocabulary, self.dim, device));
         let decoder = Decoder {
             embed_tokens: own(self.tying != Tying::All),
-            embed_positions: Positions::new(self.position, self.dim, device),
+            embed_positions: PositionEncoding::new(self.position, self.dim, device),
             layers: (0..self.decoder_layers).map(|_| layer.decoder(device)).collect(),
             norm: final_norm.then(|| layer.norm(device)),
             output_projection: (self.tying == Tying::None)
@@ -121,7 +121,7 @@ pub struct Transformer {
 pub struct Decoder {
     /// None when it is the encoder's.
     pub embed_tokens: Option<Embedding>,
-    pub embed_positions: Positions,
+    pub embed_positions: PositionEncoding,
     pub layers: Vec<TransformerDecoderLayer>,
     pub norm: Option<LayerNorm>,
     /// None when it is the table of words.
@@ -145,7 +145,7 @@ impl Transformer {
         let x = self.words(target, 0);
         let x = pass.dropout(x, self.decoder.dropout);
         let x = pass.with_tokens(Axes::Words(target.length()), |pass| {
-            pass.within("decoder", |pass| self.decoder.through_layers(x, &memory, &DotProduct::default(), pass))
+            pass.within("decoder", |pass| self.decoder.forward_layers(x, &memory, &DotProduct::default(), pass))
         });
         self.logits(x)
     }
@@ -173,7 +173,7 @@ impl Transformer {
         let padding = source.padding(&memory.device());
         let words = Axes::Words(source.length());
         let of_layer = |layer: &TransformerDecoderLayer| {
-            layer.multihead_attn.memory(memory.clone(), padding.clone()).with_axes(words.clone())
+            layer.multihead_attn.project_memory(memory.clone(), padding.clone()).with_axes(words.clone())
         };
         self.decoder.layers.iter().map(of_layer).collect()
     }
@@ -202,7 +202,7 @@ impl Transformer {
 
 impl Decoder {
     /// `[B, N, D] -> [B, N, D]` through the layers alone, each with its memory; always causal.
-    pub fn through_layers(
+    pub fn forward_layers(
         &self,
         mut x: Tensor<3>,
         memory: &[Memory],
@@ -257,7 +257,7 @@ impl TransformerConfig {
             dropout,
             norm: NormPlace::Post,
             final_norm: false,
-            position: Position::Sinusoidal,
+            position: PositionKind::Sinusoidal,
             tying: Tying::All,
             epsilon: 1e-5,
         }

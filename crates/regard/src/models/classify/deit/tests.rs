@@ -107,7 +107,7 @@ fn every_preset_has_the_published_costs_without_making_its_weights() {
         let own: usize = shapes(&model).values().map(|shape| shape.iter().product::<usize>()).sum();
         assert_eq!((ledger.parameters(), own as u64), (*parameters, *parameters), "{name}");
         if let Some(giga) = giga {
-            let counted = model.ledger_of_patches().total(Convention::MultiplyAdds);
+            let counted = model.cost_of_patches().total(Convention::MultiplyAdds);
             assert_eq!(format!("{:.3}", counted as f64 / 1e9), *giga, "{name}: {counted}");
         }
         assert!(!model.head.weight.is_initialized(), "{name}: counting made the weights");
@@ -161,8 +161,8 @@ fn any_image_channels_and_classes_work() {
 #[test]
 fn what_cannot_work_is_named() {
     let refusal = |config: DeitConfig| config.init(&device::cpu()).unwrap_err().to_string();
-    assert_eq!(refusal(DeitConfig { heads: 5, ..nano() }), "`heads`: 5 do not divide dim 24");
-    assert_eq!(refusal(DeitConfig { image: [16, 18], ..nano() }), "`patch`: 4 x 4 does not tile 16 x 18");
+    assert_eq!(refusal(DeitConfig { heads: 5, ..nano() }), "`heads`: must divide dim 24, got 5");
+    assert_eq!(refusal(DeitConfig { image: [16, 18], ..nano() }), "`patch`: must divide the image of 16 x 18, got 4");
     assert_eq!(refusal(DeitConfig { depth: 2000, ..nano() }), "`depth`: must be from 1 to 1024, got 2000");
     assert_eq!(refusal(DeitConfig { classes: 0, ..nano() }), "`classes`: must be from 1 to 65536, got 0");
 }

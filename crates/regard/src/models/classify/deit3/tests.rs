@@ -114,7 +114,7 @@ fn any_image_channels_and_classes_work() {
 #[test]
 fn what_cannot_work_is_named() {
     let refusal = |config: Deit3Config| config.init(&device::cpu()).unwrap_err().to_string();
-    assert_eq!(refusal(Deit3Config { heads: 5, ..nano() }), "`heads`: 5 do not divide dim 24");
+    assert_eq!(refusal(Deit3Config { heads: 5, ..nano() }), "`heads`: must divide dim 24, got 5");
     assert_eq!(refusal(Deit3Config { patch: 0, ..nano() }), "`patch`: must be from 1 to 65536, got 0");
     assert_eq!(
         refusal(Deit3Config { layer_scale: f64::NAN, ..nano() }),

@@ -242,7 +242,7 @@ fn what_cannot_work_is_named() {
     );
     assert_eq!(
         refusal(SanConfig { footprints: vec![3, 7, 7, 8, 7], ..good.clone() }),
-        "`footprints`: a footprint has a middle, must be odd, got 8 for stage 3"
+        "`footprints`: must be odd, got 8 for stage 3"
     );
     assert_eq!(
         refusal(SanConfig { widths: vec![64, 256, 500, 1024, 2048], ..good.clone() }),

@@ -240,14 +240,14 @@ fn training_sends_a_gradient_to_every_parameter() {
 fn what_cannot_work_is_named() {
     let good = SasaConfig::paper(BLOCKS_26, SasaConfig::ATTENTION_STEM);
     let refusal = |config: SasaConfig| config.init(&device::cpu()).unwrap_err().to_string();
-    assert_eq!(refusal(SasaConfig { heads: 5, ..good.clone() }), "`heads`: 5 do not divide width 64 of group 0");
+    assert_eq!(refusal(SasaConfig { heads: 5, ..good.clone() }), "`heads`: must divide width 64 of group 0, got 5");
     assert_eq!(
         refusal(SasaConfig { heads: 64, ..good.clone() }),
-        "`relative`: row and column embeddings share a head's width evenly, it is 1 in group 0"
+        "`relative`: the width of a head must be even for row and column embeddings, got 1 in group 0"
     );
     assert_eq!(
         refusal(SasaConfig { stem_width: 66, ..good.clone() }),
-        "`stem`: `heads`: 4 do not divide channels_out 66"
+        "`stem`: `heads`: must divide channels_out 66, got 4"
     );
     assert_eq!(
         refusal(SasaConfig { image: [224, 226], ..good.clone() }),

@@ -200,7 +200,7 @@ fn multiply_adds_are_those_of_torchvision() {
 fn multiply_adds_of_patches_alone_are_those_of_comparison_tables() {
     for (name, giga) in [("vit-base-patch16-384", "55.377"), ("vit-large-patch16-384", "190.707")] {
         let counted =
-            preset_config(name).init(&device::cpu()).unwrap().ledger_of_patches().total(Convention::MultiplyAdds);
+            preset_config(name).init(&device::cpu()).unwrap().cost_of_patches().total(Convention::MultiplyAdds);
         assert_eq!(format!("{:.3}", counted as f64 / 1e9), giga, "{name}: {counted}");
         let config = preset_config(name).averaged();
         let averaged = Ledger::of(&config.init(&device::cpu()).unwrap(), [3, 384, 384]);
@@ -275,8 +275,8 @@ fn an_image_of_another_size_says_what_to_do() {
 fn what_cannot_work_is_named() {
     let refusal = |config: VitConfig| config.init(&device::cpu()).unwrap_err().to_string();
     let nano = VitConfig::nano;
-    assert_eq!(refusal(VitConfig { heads: 5, ..nano() }), "`heads`: 5 do not divide dim 128");
-    assert_eq!(refusal(VitConfig { patch: 5, ..nano() }), "`patch`: 5 x 5 does not tile 32 x 32");
+    assert_eq!(refusal(VitConfig { heads: 5, ..nano() }), "`heads`: must divide dim 128, got 5");
+    assert_eq!(refusal(VitConfig { patch: 5, ..nano() }), "`patch`: must divide the image of 32 x 32, got 5");
     assert_eq!(refusal(VitConfig { depth: 0, ..nano() }), "`depth`: must be from 1 to 1024, got 0");
     assert_eq!(refusal(VitConfig { classes: 0, ..nano() }), "`classes`: must be from 1 to 65536, got 0");
     assert_eq!(refusal(VitConfig { epsilon: 0.0, ..nano() }), "`epsilon`: must be between 0 and 1, got 0");

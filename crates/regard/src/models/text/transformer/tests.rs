@@ -15,7 +15,7 @@ fn model(config: &TransformerConfig) -> Transformer {
 fn every_choice() -> Vec<TransformerConfig> {
     let mut all = Vec::new();
     for norm in [NormPlace::Post, NormPlace::Pre] {
-        for position in [Position::Sinusoidal, Position::Fairseq, Position::Learned { places: 30 }] {
+        for position in [PositionKind::Sinusoidal, PositionKind::Fairseq, PositionKind::Learned { places: 30 }] {
             for tying in [Tying::All, Tying::Target, Tying::None] {
                 let target_vocabulary = if tying == Tying::All { 11 } else { 13 };
                 all.push(TransformerConfig { target_vocabulary, norm, position, tying, ..config() });
@@ -48,15 +48,15 @@ fn it_equals_pytorch_with_padding_and_a_causal_mask() {
     let padding = fixture.tensor::<2>("io/source_padding").greater_elem(0.5);
     for mut pass in [Pass::silent(), Pass::recording()] {
         let options = DotProduct { padding: Some(padding.clone()), ..DotProduct::default() };
-        let memory = model.encoder.through_layers(fixture.tensor("io/source"), &options, &mut pass);
+        let memory = model.encoder.forward_layers(fixture.tensor("io/source"), &options, &mut pass);
         let memory: Vec<Memory> = model
             .decoder
             .layers
             .iter()
-            .map(|layer| layer.multihead_attn.memory(memory.clone(), Some(padding.clone())))
+            .map(|layer| layer.multihead_attn.project_memory(memory.clone(), Some(padding.clone())))
             .collect();
         let target = fixture.tensor("io/target");
-        let out = model.decoder.through_layers(target, &memory, &DotProduct::default(), &mut pass);
+        let out = model.decoder.forward_layers(target, &memory, &DotProduct::default(), &mut pass);
         assert_close(&out, &fixture.tensor("io/output"), 1e-4);
     }
 }
