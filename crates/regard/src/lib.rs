@@ -3,7 +3,7 @@
 //! The folders are the data flow; a stage imports only earlier stages:
 //!
 //! - [`pass`]: what a forward pass may record; [`function`]: fused row-wise functions; [`device`]: devices by name;
-//! - [`attention`]: the operators of the literature, formulas on Burn tensors;
+//! - [`attention`]: the operators of the literature, formulas on Burn tensors; [`boxes`]: those of detectors;
 //! - [`layers`]: operators with their parameters, ready for a model; [`cost`]: what they cost, from shapes alone;
 //! - [`models`]: one paper, one file; [`prepared`]: the same models, packed and fused for inference.
 //!
@@ -15,6 +15,7 @@
 pub mod analyse;
 pub mod attention;
 pub mod batch_norm;
+pub mod boxes;
 pub mod convolution;
 pub mod cost;
 pub mod data;

@@ -23,6 +23,8 @@ pub enum Purpose {
     Split,
     /// Which numbers are left out inside of a model.
     Dropout,
+    /// Which anchors or regions of a picture learn.
+    Sample,
 }
 
 /// The generator of a purpose at a place, such as an epoch and a picture.

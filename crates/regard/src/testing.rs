@@ -38,6 +38,7 @@ impl Fixture {
                         let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap()) as f32;
                         view.data().chunks_exact(8).map(number).collect()
                     }
+                    Dtype::I8 => view.data().iter().map(|&b| f32::from(b.cast_signed())).collect(),
                     Dtype::U8 | Dtype::BOOL => view.data().iter().map(|&b| f32::from(b)).collect(),
                     _ => continue,
                 };
@@ -62,6 +63,16 @@ impl Fixture {
     /// The values of a tensor of any rank.
     pub fn values(&self, name: &str) -> &[f32] {
         &self.tensors.get(name).unwrap_or_else(|| panic!("{}: no `{name}` in the fixture", self.case)).1
+    }
+
+    /// The boxes of a tensor `[N, 4]`.
+    pub fn boxes(&self, name: &str) -> Vec<[f32; 4]> {
+        self.values(name).as_chunks().0.to_vec()
+    }
+
+    /// The whole numbers of a tensor of any rank.
+    pub fn indices(&self, name: &str) -> Vec<usize> {
+        self.values(name).iter().map(|value| *value as usize).collect()
     }
 
     /// Every tensor of the checkpoint, for `weights::fill`, under names that `rename` gives; none leaves it out.

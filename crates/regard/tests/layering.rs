@@ -20,6 +20,7 @@ const STAGES: &[(&str, usize)] = &[
     ("nearest", 0),
     ("data", 1),
     ("attention", 2),
+    ("boxes", 2),
     ("layers", 3),
     ("models", 4),
     ("weights", 5),

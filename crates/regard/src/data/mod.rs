@@ -18,6 +18,7 @@ mod order;
 mod picture;
 mod preprocess;
 mod resample;
+mod resize_inside;
 pub mod text;
 
 pub use augment::{
@@ -35,4 +36,5 @@ pub use object::{Bounds, Object};
 pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess, Resize};
+pub use resize_inside::ResizeInside;
 pub use text::Tokens;

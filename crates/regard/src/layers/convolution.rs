@@ -4,9 +4,9 @@ use burn::module::{Initializer, Module};
 use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::MaxPool2d;
-use burn::tensor::Tensor;
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor};
 use regard_kernels::pool::BlockMax;
 
 use crate::batch_norm::BatchNorm;
@@ -23,6 +23,12 @@ pub fn square(channels: [usize; 2], kernel: usize) -> Conv2dConfig {
         .with_padding(PaddingConfig2d::Explicit(side, side, side, side))
         .with_bias(false)
         .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
+}
+
+/// The same with a stride and a bias, which starts at zero whatever the weight does.
+pub fn biased(channels: [usize; 2], kernel: usize, stride: usize, initializer: Initializer, device: &Device) -> Conv2d {
+    let config = square(channels, kernel).with_stride([stride, stride]).with_initializer(initializer);
+    Conv2d { bias: Some(Initializer::Zeros.init([channels[1]], device)), ..config.init(device) }
 }
 
 /// A convolution and the norm of what it gives.

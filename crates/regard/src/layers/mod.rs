@@ -11,6 +11,7 @@ mod norm;
 pub(crate) mod packed;
 mod pointwise;
 mod position;
+mod pyramid;
 mod recurrent;
 mod residual;
 mod san;
@@ -19,7 +20,7 @@ mod tokens;
 mod transformer;
 
 pub use crate::batch_norm::BatchNorm;
-pub use convolution::{ConvNorm, GlobalAverage, block_max, square};
+pub use convolution::{ConvNorm, GlobalAverage, biased, block_max, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
 };
@@ -32,6 +33,7 @@ pub use non_local::{NonLocal, NonLocalConfig, PoolOrder};
 pub use norm::LayerNorm;
 pub use pointwise::Pointwise;
 pub use position::{LearnedPosition, LearnedPositionConfig};
+pub use pyramid::{ExtraBlocks, ExtraLevels, Pyramid, PyramidConfig};
 pub use recurrent::GatedUnit;
 pub use residual::{Residual, ResidualBlock, ResidualBody, ResidualStem};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
