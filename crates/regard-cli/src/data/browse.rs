@@ -2,8 +2,8 @@
 
 use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
-    Augment, Batch, Crop, Dataset, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target, dataset,
-    denormalise,
+    Augment, Batch, Crop, Dataset, LabelledImages, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target,
+    dataset, denormalise,
 };
 use regard::report::font;
 use regard::tasks::classify::Recipe;
@@ -122,9 +122,9 @@ fn sheet(
 ) -> Result<RgbImage, Failure> {
     let columns = columns.min(dataset.len());
     let seed = Some(preparation.seed);
-    let order = Order { pictures: dataset.len(), batch: columns, repeats: 1, seed, rank: 0, ranks: 1 };
+    let order = Order { samples: dataset.len(), batch: columns, repeats: 1, seed, rank: 0, ranks: 1 };
     let preprocess = preparation.preprocess;
-    let loader = Loader { dataset: Arc::clone(dataset), order, preparation, workers: 0 };
+    let loader = Loader { samples: LabelledImages { dataset: Arc::clone(dataset), preparation }, order, workers: 0 };
     let batches: Vec<Batch> = (0..).flat_map(|epoch| loader.epoch(epoch, 0)).take(rows).collect::<Result<_, _>>()?;
     let lines: Vec<_> = batches
         .iter()

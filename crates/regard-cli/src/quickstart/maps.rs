@@ -27,12 +27,12 @@ pub struct Row {
 /// A few test pictures, one of each of the first classes.
 pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error> {
     let mut loader = trained.task.measuring(&trained.task.test);
-    let dataset = &loader.dataset;
+    let dataset = &loader.samples.dataset;
     let first = |class: usize| (0..dataset.len()).find(|&index| dataset.label(index) == class);
     let chosen: Vec<usize> = (0..dataset.classes().len()).filter_map(first).take(count).collect();
-    loader.dataset = std::sync::Arc::new(regard::data::dataset::Subset::new(dataset.clone(), chosen));
-    loader.order.pictures = loader.dataset.len();
-    loader.order.batch = loader.dataset.len();
+    loader.samples.dataset = std::sync::Arc::new(regard::data::dataset::Subset::new(dataset.clone(), chosen));
+    loader.order.samples = loader.samples.dataset.len();
+    loader.order.batch = loader.samples.dataset.len();
     loader.epoch(0, 0).next().expect("a test has pictures")
 }
 

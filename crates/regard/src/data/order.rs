@@ -1,6 +1,6 @@
-//! Which pictures make the batches of an epoch.
+//! Which samples make the batches of an epoch.
 //!
-//! A batch is the same for any number of ranks, and a rank takes its part of it: two ranks with 16 pictures each see what
+//! A batch is the same for any number of ranks, and a rank takes its part of it: two ranks with 16 samples each see what
 //! one with 32 sees.
 
 use rand::seq::SliceRandom as _;
@@ -9,15 +9,15 @@ use std::ops::Range;
 use crate::Error;
 use crate::random::{Purpose, generator};
 
-/// The order of pictures: a function of the seed, the epoch and nothing else.
+/// The order of samples: a function of the seed, the epoch and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Pictures in the dataset.
-    pub pictures: usize,
-    /// Pictures of a batch, over all ranks.
+    /// Samples in the dataset.
+    pub samples: usize,
+    /// Samples of a batch, over all ranks.
     pub batch: usize,
-    /// How many times a picture comes in a row, each time changed differently: repeated augmentation
-    /// (Hoffer et al. 2020). An epoch keeps its length, so that it sees 1 / repeats of the pictures.
+    /// How many times a sample comes in a row, each time changed differently: repeated augmentation
+    /// (Hoffer et al. 2020). An epoch keeps its length, so that it sees 1 / repeats of the samples.
     pub repeats: usize,
     /// None is the order of the dataset with a short last batch, for tests; with a seed it is shuffled and the short batch left out.
     pub seed: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Order {
     pub ranks: usize,
 }
 
-/// The pictures of an epoch in their order.
+/// The samples of an epoch in their order.
 #[derive(Clone, Debug)]
 pub(super) struct Epoch {
     order: Order,
@@ -38,9 +38,9 @@ impl Order {
     /// # Errors
     /// When no batches can be made; the error names the field.
     pub fn validate(&self) -> Result<(), Error> {
-        let Self { pictures, batch, repeats, seed, rank, ranks } = *self;
-        if pictures == 0 {
-            return Err(Error::config("pictures", "there are none"));
+        let Self { samples, batch, repeats, seed, rank, ranks } = *self;
+        if samples == 0 {
+            return Err(Error::config("samples", "there are none"));
         }
         for (field, value) in [("batch", batch), ("repeats", repeats), ("ranks", ranks)] {
             if value == 0 {
@@ -53,11 +53,11 @@ impl Order {
         if batch % ranks != 0 {
             return Err(Error::config("batch", format!("cannot be divided by {ranks} ranks: {batch}")));
         }
-        if seed.is_some() && pictures < batch {
-            return Err(Error::config("batch", format!("more than the {pictures} pictures there are: {batch}")));
+        if seed.is_some() && samples < batch {
+            return Err(Error::config("batch", format!("more than the {samples} samples there are: {batch}")));
         }
         if seed.is_none() && repeats > 1 {
-            return Err(Error::config("repeats", format!("an order without a seed has each picture once: {repeats}")));
+            return Err(Error::config("repeats", format!("an order without a seed has each sample once: {repeats}")));
         }
         Ok(())
     }
@@ -67,25 +67,25 @@ impl Order {
     pub const fn steps(&self) -> usize {
         match (self.batch, self.seed) {
             (0, _) => 0,
-            (batch, Some(_)) => self.pictures / batch,
-            (batch, None) => self.pictures.div_ceil(batch),
+            (batch, Some(_)) => self.samples / batch,
+            (batch, None) => self.samples.div_ceil(batch),
         }
     }
 
-    /// The part of a batch that this rank makes: each picture, and which of its repeats it is.
+    /// The part of a batch that this rank makes: each sample, and which of its repeats it is.
     ///
     /// After the last step there is nothing.
     #[must_use]
     pub fn batch(&self, epoch: usize, step: usize) -> Vec<(usize, u64)> {
         let epoch = self.epoch(epoch);
-        epoch.pictures(step, epoch.own(step)).collect()
+        epoch.samples(step, epoch.own(step)).collect()
     }
 
     pub(super) fn epoch(&self, epoch: usize) -> Epoch {
         let shuffled = self.seed.map(|seed| {
-            let mut pictures: Vec<usize> = (0..self.pictures).collect();
-            pictures.shuffle(&mut generator(seed, Purpose::Order, [epoch as u64, 0]));
-            pictures
+            let mut samples: Vec<usize> = (0..self.samples).collect();
+            samples.shuffle(&mut generator(seed, Purpose::Order, [epoch as u64, 0]));
+            samples
         });
         Epoch { order: *self, shuffled }
     }
@@ -100,26 +100,26 @@ impl Epoch {
         length * rank / ranks..length * (rank + 1) / ranks
     }
 
-    /// The places whose pictures are mixed with those of this rank, last with first.
+    /// The places whose samples are mixed with those of this rank, last with first.
     pub(super) fn mirrored(&self, step: usize) -> Range<usize> {
         let (length, own) = (self.length(step), self.own(step));
         length - own.end..length - own.start
     }
 
-    /// The pictures at some places of a batch, and which of their repeats they are.
-    pub(super) fn pictures(&self, step: usize, places: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    /// The samples at some places of a batch, and which of their repeats they are.
+    pub(super) fn samples(&self, step: usize, places: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         let Order { batch, repeats, .. } = self.order;
         places.map(move |place| {
             let place = step * batch + place;
-            let picture = place / repeats;
-            (self.shuffled.as_ref().map_or(picture, |pictures| pictures[picture]), (place % repeats) as u64)
+            let sample = place / repeats;
+            (self.shuffled.as_ref().map_or(sample, |samples| samples[sample]), (place % repeats) as u64)
         })
     }
 
-    /// Pictures of a batch, over all ranks.
+    /// Samples of a batch, over all ranks.
     fn length(&self, step: usize) -> usize {
-        let Order { pictures, batch, .. } = self.order;
-        if step < self.order.steps() { batch.min(pictures - step * batch) } else { 0 }
+        let Order { samples, batch, .. } = self.order;
+        if step < self.order.steps() { batch.min(samples - step * batch) } else { 0 }
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ORDER: Order = Order { pictures: 96, batch: 32, repeats: 1, seed: Some(5), rank: 0, ranks: 1 };
+    const ORDER: Order = Order { samples: 96, batch: 32, repeats: 1, seed: Some(5), rank: 0, ranks: 1 };
 
     fn whole(order: Order, epoch: usize) -> Vec<(usize, u64)> {
         (0..order.steps()).flat_map(|step| order.batch(epoch, step)).collect()
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_short_batch_is_left_out_of_training_and_kept_in_a_test() {
-        let train = Order { pictures: 100, ..ORDER };
+        let train = Order { samples: 100, ..ORDER };
         assert_eq!((train.steps(), whole(train, 0).len()), (3, 96));
         let test = Order { seed: None, ..train };
         assert_eq!(test.steps(), 4);
@@ -161,7 +161,7 @@ mod tests {
     fn the_parts_of_the_ranks_are_the_batch_of_one() {
         for seed in [Some(5), None] {
             for (ranks, pictures) in [(2, 100), (4, 97), (8, 101)] {
-                let one = Order { pictures, seed, ..ORDER };
+                let one = Order { samples: pictures, seed, ..ORDER };
                 for step in 0..one.steps() {
                     let part = |rank| Order { rank, ranks, ..one }.batch(2, step);
                     let parts: Vec<_> = (0..ranks).flat_map(part).collect();
@@ -189,7 +189,7 @@ mod tests {
         for (ranks, rank) in [(1, 0), (2, 0), (2, 1), (4, 1)] {
             let order = Order { rank, ranks, ..ORDER };
             let one = ORDER.batch(0, 1);
-            let mirrored: Vec<_> = order.epoch(0).pictures(1, order.epoch(0).mirrored(1)).collect();
+            let mirrored: Vec<_> = order.epoch(0).samples(1, order.epoch(0).mirrored(1)).collect();
             let expected: Vec<_> = one.iter().rev().skip(rank * 32 / ranks).take(32 / ranks).rev().copied().collect();
             assert_eq!(mirrored, expected);
         }
@@ -198,20 +198,20 @@ mod tests {
     #[test]
     fn an_order_that_cannot_work_is_refused() {
         for (order, field, value) in [
-            (Order { pictures: 0, ..ORDER }, "`pictures`", "none"),
+            (Order { samples: 0, ..ORDER }, "`samples`", "none"),
             (Order { batch: 0, ..ORDER }, "`batch`", "0"),
             (Order { repeats: 0, ..ORDER }, "`repeats`", "0"),
             (Order { ranks: 0, ..ORDER }, "`ranks`", "0"),
             (Order { rank: 2, ranks: 2, ..ORDER }, "`rank`", "2"),
             (Order { ranks: 3, ..ORDER }, "`batch`", "32"),
-            (Order { pictures: 31, ..ORDER }, "`batch`", "32"),
+            (Order { samples: 31, ..ORDER }, "`batch`", "32"),
             (Order { seed: None, repeats: 3, ..ORDER }, "`repeats`", "3"),
         ] {
             let error = order.validate().unwrap_err().to_string();
             assert!(error.contains(field) && error.ends_with(value), "{error}");
         }
-        let few = Order { pictures: 31, ..ORDER }.validate().unwrap_err().to_string();
-        assert_eq!(few, "`batch`: more than the 31 pictures there are: 32");
-        assert!(Order { pictures: 31, seed: None, ..ORDER }.validate().is_ok() && ORDER.validate().is_ok());
+        let few = Order { samples: 31, ..ORDER }.validate().unwrap_err().to_string();
+        assert_eq!(few, "`batch`: more than the 31 samples there are: 32");
+        assert!(Order { samples: 31, seed: None, ..ORDER }.validate().is_ok() && ORDER.validate().is_ok());
     }
 }

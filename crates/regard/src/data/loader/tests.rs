@@ -1,11 +1,14 @@
 use super::*;
-use crate::data::{Crop, Picture, RandAugment};
+use crate::data::{
+    Augment, Batch, Crop, Dataset, LabelledImages, Mix, Picture, Preparation, Preprocess, RandAugment, Target, prepare,
+    to_channels,
+};
 use crate::testing::Toy;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 
 /// Everything that is random is on.
-fn loader() -> Loader {
+fn loader() -> Loader<LabelledImages> {
     let augment = Augment {
         crop: Crop::Random { padding: 1 },
         flip: 0.5,
@@ -13,35 +16,41 @@ fn loader() -> Loader {
         erase: 0.25,
         ..Augment::default()
     };
+    let preparation = Preparation {
+        image: [6, 6],
+        channels: 3,
+        preprocess: Preprocess::WHOLE,
+        augment: Some(augment),
+        mix: Mix { mixup: 0.8, cutmix: 1.0, probability: 0.8, ..Mix::default() },
+        seed: 2,
+    };
     Loader {
-        dataset: Arc::new(Toy::new(40, 4, [7, 9])),
-        order: Order { pictures: 40, batch: 8, repeats: 1, seed: Some(1), rank: 0, ranks: 1 },
-        preparation: Preparation {
-            image: [6, 6],
-            channels: 3,
-            preprocess: Preprocess::WHOLE,
-            augment: Some(augment),
-            mix: Mix { mixup: 0.8, cutmix: 1.0, probability: 0.8, ..Mix::default() },
-            seed: 2,
-        },
+        samples: LabelledImages { dataset: Arc::new(Toy::new(40, 4, [7, 9])), preparation },
+        order: Order { samples: 40, batch: 8, repeats: 1, seed: Some(1), rank: 0, ranks: 1 },
         workers: 0,
     }
 }
 
-/// Pictures as they are, not mixed.
-fn plain() -> Loader {
-    let mut loader = loader();
-    loader.preparation.augment = None;
-    loader.preparation.mix = Mix::default();
+/// The same of other pictures.
+fn with(dataset: Arc<dyn Dataset>, mut loader: Loader<LabelledImages>) -> Loader<LabelledImages> {
+    loader.samples.dataset = dataset;
     loader
 }
 
-fn batches(loader: &Loader, epoch: usize, step: usize) -> Vec<Batch> {
+/// Pictures as they are, not mixed.
+fn plain() -> Loader<LabelledImages> {
+    let mut loader = loader();
+    loader.samples.preparation.augment = None;
+    loader.samples.preparation.mix = Mix::default();
+    loader
+}
+
+fn batches<S: Samples>(loader: &Loader<S>, epoch: usize, step: usize) -> Vec<S::Batch> {
     loader.epoch(epoch, step).map(|batch| batch.unwrap()).collect()
 }
 
 /// Batches before the error, and the error.
-fn failure(loader: &Loader) -> (usize, String) {
+fn failure(loader: &Loader<LabelledImages>) -> (usize, String) {
     let mut batches = loader.epoch(0, 0);
     let right = batches.by_ref().take_while(Result::is_ok).count();
     assert!(batches.next().is_none(), "something came after the error");
@@ -74,7 +83,7 @@ fn epochs_and_seeds_differ() {
     let first = batches(&loader(), 0, 0);
     assert_ne!(first, batches(&loader(), 1, 0));
     let mut other = loader();
-    other.preparation.seed += 1;
+    other.samples.preparation.seed += 1;
     assert_ne!(first, batches(&other, 0, 0));
     assert_eq!(first, batches(&loader(), 0, 0));
 }
@@ -83,11 +92,11 @@ fn epochs_and_seeds_differ() {
 fn a_picture_changes_with_the_epoch_and_the_mix_with_the_step() {
     let mut changed = loader();
     changed.order.seed = None;
-    changed.preparation.mix = Mix::default();
+    changed.samples.preparation.mix = Mix::default();
     assert_ne!(batches(&changed, 0, 0), batches(&changed, 1, 0));
 
     let mut mixed = plain();
-    mixed.preparation.mix = Mix { mixup: 0.8, ..Mix::default() };
+    mixed.samples.preparation.mix = Mix { mixup: 0.8, ..Mix::default() };
     let shares = |epoch| batches(&mixed, epoch, 0).into_iter().map(|batch| batch.targets[0].share).collect::<Vec<_>>();
     let all = [shares(0), shares(1)].concat();
     assert!((1..10).all(|place| !all[..place].contains(&all[place])), "{all:?}");
@@ -97,8 +106,8 @@ fn a_picture_changes_with_the_epoch_and_the_mix_with_the_step() {
 fn every_picture_comes_once_an_epoch_with_its_class() {
     let loader = plain();
     let prepared = |index| {
-        let picture = loader.dataset.picture(index).unwrap();
-        (prepare(&picture, &Preprocess::WHOLE, [6, 6]), loader.dataset.label(index))
+        let picture = loader.samples.dataset.picture(index).unwrap();
+        (prepare(&picture, &Preprocess::WHOLE, [6, 6]), loader.samples.dataset.label(index))
     };
     let all: Vec<_> = (0..40).map(prepared).collect();
     let mut seen = BTreeSet::new();
@@ -134,7 +143,7 @@ fn ranks_together_see_what_one_sees() {
 #[test]
 fn repeats_of_a_picture_are_changed_differently() {
     let mut loader = loader();
-    loader.preparation.mix = Mix::default();
+    loader.samples.preparation.mix = Mix::default();
     loader.order.repeats = 2;
     for batch in batches(&loader, 0, 0) {
         for (images, targets) in batch.images.chunks(216).zip(batch.targets.chunks(2)) {
@@ -148,7 +157,7 @@ fn repeats_of_a_picture_are_changed_differently() {
 fn gray_is_the_mean_of_the_normalised_channels() {
     let colour = plain();
     let mut gray = plain();
-    gray.preparation.channels = 1;
+    gray.samples.preparation.channels = 1;
     for (gray, colour) in batches(&gray, 0, 0).iter().zip(batches(&colour, 0, 0)) {
         assert_eq!(gray.shape, [8, 1, 6, 6]);
         for (gray, rgb) in gray.images.chunks(36).zip(colour.images.chunks(108)) {
@@ -221,10 +230,10 @@ fn an_unreadable_picture_is_an_error_that_names_it_and_so_is_a_panic() {
     for (fault, reason) in [(Fault::Unreadable, "broken"), (Fault::Panics, "out of luck")] {
         let dataset = Faulty::new(fault);
         for workers in [0, 1, 2, 5] {
-            let mut loader = Loader { dataset: dataset.clone(), workers, ..loader() };
+            let mut loader = Loader { workers, ..with(dataset.clone(), loader()) };
             // in the order of the dataset: picture 20 is in the third batch
             loader.order.seed = None;
-            loader.preparation.mix = Mix::default();
+            loader.samples.preparation.mix = Mix::default();
             let (right, error) = failure(&loader);
             assert_eq!(right, 2, "{workers} workers");
             assert!(error.contains("picture 20") && error.contains(reason), "{error}");
@@ -236,7 +245,7 @@ fn an_unreadable_picture_is_an_error_that_names_it_and_so_is_a_panic() {
 fn what_is_dropped_stops_its_threads_and_no_more_is_read_than_fits_the_queues() {
     let dataset = Faulty::new(Fault::None);
     let toy: Arc<dyn Dataset> = dataset.clone();
-    let mut loader = Loader { dataset: toy, workers: 1, ..plain() };
+    let mut loader = Loader { workers: 1, ..with(toy, plain()) };
     loader.order.batch = 2;
     let mut batches = loader.epoch(0, 0);
     batches.next().unwrap().unwrap();
@@ -251,7 +260,7 @@ fn what_is_dropped_stops_its_threads_and_no_more_is_read_than_fits_the_queues() 
 #[test]
 fn who_is_told_to_stop_reads_no_further_picture() {
     let dataset = Faulty::new(Fault::None);
-    let maker = Arc::new(Loader { dataset: dataset.clone(), ..plain() }.epoch_loader(0));
+    let maker = Arc::new(with(dataset.clone(), plain()).epoch_loader(0));
     drop(Batches::new(Arc::clone(&maker), 0..5, 0));
     assert!(maker.batch(0).unwrap().is_none());
     assert_eq!(dataset.reads.load(Ordering::Relaxed), 0);
@@ -259,7 +268,7 @@ fn who_is_told_to_stop_reads_no_further_picture() {
 
 #[test]
 fn what_cannot_work_is_an_error_at_once() {
-    let wrong = |change: fn(&mut Loader)| {
+    let wrong = |change: fn(&mut Loader<LabelledImages>)| {
         let mut loader = Loader { workers: 2, ..loader() };
         change(&mut loader);
         let (right, error) = failure(&loader);
@@ -268,12 +277,59 @@ fn what_cannot_work_is_an_error_at_once() {
     };
     for (error, word) in [
         (wrong(|loader| loader.order.batch = 41), "41"),
-        (wrong(|loader| loader.order.pictures = 41), "`pictures`: must be at most 40, got 41"),
-        (wrong(|loader| loader.preparation.channels = 2), "`channels`"),
-        (wrong(|loader| loader.preparation.image = [0, 6]), "`image`"),
-        (wrong(|loader| loader.preparation.mix.switch = 2.0), "`mix.switch`"),
-        (wrong(|loader| loader.preparation.augment.as_mut().unwrap().flip = 2.0), "`augment.flip`"),
+        (wrong(|loader| loader.order.samples = 41), "`samples`: must be at most 40, got 41"),
+        (wrong(|loader| loader.samples.preparation.channels = 2), "`channels`"),
+        (wrong(|loader| loader.samples.preparation.image = [0, 6]), "`image`"),
+        (wrong(|loader| loader.samples.preparation.mix.switch = 2.0), "`mix.switch`"),
+        (wrong(|loader| loader.samples.preparation.augment.as_mut().unwrap().flip = 2.0), "`augment.flip`"),
     ] {
         assert!(error.contains(word), "{error}");
     }
+}
+
+/// Samples of different sizes: as many numbers as the index has in binary, drawn by the epoch.
+#[derive(Clone, Debug)]
+struct Bits;
+
+impl Samples for Bits {
+    type Sample = Vec<u64>;
+    type Batch = Vec<Vec<u64>>;
+
+    fn len(&self) -> usize {
+        40
+    }
+
+    fn name(&self, index: usize) -> String {
+        index.to_string()
+    }
+
+    fn validate(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn load(&self, SampleId { index, epoch, draw_id }: SampleId) -> Result<Self::Sample, Error> {
+        Ok(vec![100 * epoch + draw_id; index.count_ones() as usize])
+    }
+
+    fn collate(&self, samples: Vec<Self::Sample>) -> Result<Self::Batch, Error> {
+        Ok(samples)
+    }
+}
+
+#[test]
+fn samples_need_not_be_pictures_of_one_size() {
+    let order = Order { samples: 40, batch: 8, repeats: 1, seed: Some(1), rank: 0, ranks: 1 };
+    let load = |workers, step| batches(&Loader { samples: Bits, order, workers }, 3, step);
+    let expected = |step| {
+        let sample = |(index, _): (usize, u64)| vec![300 + index as u64; index.count_ones() as usize];
+        order.batch(3, step).into_iter().map(sample).collect::<Vec<_>>()
+    };
+    let whole: Vec<_> = (0..5).map(expected).collect();
+    for workers in [0, 1, 3] {
+        assert_eq!(load(workers, 0), whole);
+        assert_eq!(load(workers, 2), whole[2..]);
+    }
+    let half = |rank| batches(&Loader { samples: Bits, order: Order { rank, ranks: 2, ..order }, workers: 1 }, 3, 0);
+    let joined: Vec<_> = half(0).into_iter().zip(half(1)).map(|(left, right)| [left, right].concat()).collect();
+    assert_eq!(joined, whole);
 }

@@ -7,37 +7,37 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use super::{Batch, EpochLoader};
+use super::{EpochLoader, Samples};
 use crate::Error;
 
 /// Batches that wait in the queue of a thread.
 const AHEAD: usize = 2;
 
 /// Batches in their order; dropping it ends the threads.
-pub(super) struct Batches {
-    maker: Option<Arc<EpochLoader>>,
+pub(super) struct Batches<S: Samples> {
+    maker: Option<Arc<EpochLoader<S>>>,
     steps: Range<usize>,
     /// What is to be told instead of a batch.
     error: Option<Error>,
-    queues: Vec<Receiver<Result<Batch, Error>>>,
+    queues: Vec<Receiver<Result<S::Batch, Error>>>,
     threads: Vec<JoinHandle<()>>,
     /// Batches taken.
     taken: usize,
 }
 
-impl fmt::Debug for Batches {
+impl<S: Samples> fmt::Debug for Batches<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batches").field("steps", &self.steps).finish_non_exhaustive()
     }
 }
 
-impl Batches {
+impl<S: Samples> Batches<S> {
     /// An error and nothing else.
     pub(super) const fn failed(error: Error) -> Self {
         Self { maker: None, steps: 0..0, error: Some(error), queues: Vec::new(), threads: Vec::new(), taken: 0 }
     }
 
-    pub(super) fn new(maker: Arc<EpochLoader>, steps: Range<usize>, workers: usize) -> Self {
+    pub(super) fn new(maker: Arc<EpochLoader<S>>, steps: Range<usize>, workers: usize) -> Self {
         let mut batches = Self {
             maker: Some(Arc::clone(&maker)),
             steps: steps.clone(),
@@ -89,8 +89,8 @@ impl Batches {
     }
 }
 
-impl Iterator for Batches {
-    type Item = Result<Batch, Error>;
+impl<S: Samples> Iterator for Batches<S> {
+    type Item = Result<S::Batch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(error) = self.error.take() {
@@ -112,7 +112,7 @@ impl Iterator for Batches {
     }
 }
 
-impl Drop for Batches {
+impl<S: Samples> Drop for Batches<S> {
     fn drop(&mut self) {
         self.end();
     }

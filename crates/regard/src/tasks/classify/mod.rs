@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cost::Convention;
-use crate::data::{Batch, Dataset, Loader, Mix, Order, Part, Preparation, Preprocess, dataset};
+use crate::data::{Batch, Dataset, LabelledImages, Loader, Mix, Order, Part, Preparation, Preprocess, dataset};
 use crate::evaluate::{Better, Evaluation, Metric, Unit};
 use crate::models::{Model, ModelConfig};
 use crate::report::{Figure as _, Findings, classes};
@@ -73,14 +73,14 @@ impl Classification {
     }
 
     /// Makes the batches to learn from: a batch here is a part of a step.
-    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader, Error> {
+    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<LabelledImages>, Error> {
         let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
         if !batch.is_multiple_of(accumulate * ranks) {
             let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
             return Err(Error::config("batch", reason));
         }
         let order = Order {
-            pictures: self.train.len(),
+            samples: self.train.len(),
             batch: batch / accumulate,
             repeats: self.recipe.own.repeats,
             seed: Some(self.recipe.common.seed),
@@ -89,15 +89,17 @@ impl Classification {
         };
         order.validate()?;
         let workers = self.recipe.own.workers;
-        Ok(Loader { dataset: self.train.clone(), order, preparation: self.preparation(), workers })
+        let samples = LabelledImages { dataset: self.train.clone(), preparation: self.preparation() };
+        Ok(Loader { samples, order, workers })
     }
 
     /// Makes the batches of a part, in its order and without augmentation.
     #[must_use]
-    pub fn measuring(&self, dataset: &Arc<dyn Dataset>) -> Loader {
-        let order = Order { pictures: dataset.len(), batch: MEASURED_BATCH, repeats: 1, seed: None, rank: 0, ranks: 1 };
+    pub fn measuring(&self, dataset: &Arc<dyn Dataset>) -> Loader<LabelledImages> {
+        let order = Order { samples: dataset.len(), batch: MEASURED_BATCH, repeats: 1, seed: None, rank: 0, ranks: 1 };
         let preparation = Preparation { augment: None, mix: Mix::default(), ..self.preparation() };
-        Loader { dataset: dataset.clone(), order, preparation, workers: self.recipe.own.workers }
+        let samples = LabelledImages { dataset: dataset.clone(), preparation };
+        Loader { samples, order, workers: self.recipe.own.workers }
     }
 
     /// A fresh model, or one with weights.
@@ -160,7 +162,7 @@ fn checkpoint(name: &str) -> Result<(Checkpoint, Option<Upstream>), Error> {
 /// When a picture cannot be read.
 pub fn evaluate(
     model: &Model,
-    loader: &Loader,
+    loader: &Loader<LabelledImages>,
     device: &Device,
     watch: &mut dyn FnMut(usize),
 ) -> Result<Evaluation, Error> {
