@@ -25,6 +25,10 @@ pub enum Purpose {
     Dropout,
     /// Which anchors or regions of a picture learn.
     Sample,
+    /// Which tokens a masked language model does not see.
+    Mask,
+    /// Which token a causal language model writes.
+    NextToken,
 }
 
 /// The generator of a purpose at a place, such as an epoch and a picture.

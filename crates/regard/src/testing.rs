@@ -1,5 +1,6 @@
 //! What tests share: parity fixtures, seeded tensors and pictures, comparisons, finite differences.
 
+pub mod ranks;
 pub mod server;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};

@@ -1,6 +1,8 @@
 //! What can be learned: one file or folder a task. Everything else asks the [`Task`] trait and knows no task by name.
 
 pub mod classify;
+pub mod language;
+mod sentences;
 mod token_loss;
 pub mod translate;
 
@@ -123,6 +125,7 @@ macro_rules! tasks {
 tasks! {
     Classify classify::Classification;
     Translate translate::Translation;
+    Language language::Language;
 }
 
 /// What a run reports: what its folder says or, for runs from before folders said so, what the task of its recipe reports.

@@ -26,10 +26,10 @@ impl TextPart {
     pub const ALL: [Self; 3] = [Self::Train, Self::Dev, Self::Test];
 
     /// What files of the part are called.
-    const fn names(self) -> &'static [&'static str] {
+    pub(super) const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Train => &["train"],
-            Self::Dev => &["dev", "valid", "val"],
+            Self::Dev => &["dev", "valid", "val", "validation"],
             Self::Test => &["test"],
         }
     }
@@ -170,7 +170,8 @@ fn files(path: &Path, part: TextPart, languages: &Languages) -> Result<Files, Er
     Err(Error::file(path, reason))
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+/// The text of a file; what is not UTF-8 is named with its line.
+pub(super) fn text(path: &Path) -> Result<String, Error> {
     let bytes = file::read_bounded(path, MOST_BYTES)?;
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::path::Path;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::BpeTrainer;
@@ -28,6 +29,7 @@ pub enum Pieces {
 const UNKNOWN: &[&str] = &["<unk>", "[UNK]"];
 const BEGIN: &[&str] = &["<s>", "[CLS]", "<bos>", "<|startoftext|>", "<pad>"];
 const END: &[&str] = &["</s>", "[SEP]", "<eos>", "<|endoftext|>"];
+const MASK: &[&str] = &["<mask>", "[MASK]"];
 
 /// The fewest tokens: the special ones, the bytes, and some letters.
 pub const FEWEST: usize = 300;
@@ -39,6 +41,7 @@ pub struct Tokenizer {
     begin: u32,
     end: u32,
     unknown: Option<u32>,
+    mask: Option<u32>,
 }
 
 impl Tokenizer {
@@ -104,8 +107,19 @@ impl Tokenizer {
             let reason = || Error::file(path, format!("no token to {what} with: none of {}", names.join(", ")));
             find(names).ok_or_else(reason)
         };
-        let (begin, end, unknown) = (needed("begin", BEGIN)?, needed("end", END)?, find(UNKNOWN));
-        Ok(Self { inner, begin, end, unknown })
+        let (begin, end) = (needed("begin", BEGIN)?, needed("end", END)?);
+        let (unknown, mask) = (find(UNKNOWN), find(MASK));
+        Ok(Self { inner, begin, end, unknown, mask })
+    }
+
+    /// The same with a token that hides another, if it has none; its vocabulary is then one larger.
+    #[must_use]
+    pub fn with_mask(mut self) -> Self {
+        if self.mask.is_none() {
+            self.inner.add_special_tokens(&[AddedToken::from(MASK[0], true)]);
+            self.mask = self.inner.token_to_id(MASK[0]);
+        }
+        self
     }
 
     /// What [`from_json`](Self::from_json) reads.
@@ -138,6 +152,36 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The token that hides another, if there is one.
+    pub const fn mask(&self) -> Option<u32> {
+        self.mask
+    }
+
+    /// The tokens of a sentence in which `[MASK]` (or `<mask>`) hides a word; also which of them do so.
+    ///
+    /// # Errors
+    /// When there is no token that hides another, or a foreign tokenizer cannot take the text.
+    pub fn encode_masked(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>), Error> {
+        let failed = |reason: String| Error::Field { field: shortened(text), reason };
+        let mask = self.mask.ok_or_else(|| failed("the tokenizer has no token that hides a word".into()))?;
+        let (plain, hidden) = stood_in(text);
+        let encoding = self.inner.encode(plain, false).map_err(|error| failed(error.to_string()))?;
+        let (mut tokens, mut places, mut before) = (Vec::new(), Vec::new(), None);
+        for (token, (start, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
+            // a token that was put before the first letter has no length
+            let overlaps = |range: &Range<usize>| *start < range.end && (*end > range.start || start == end);
+            let inside = hidden.iter().position(overlaps);
+            if inside.is_none() {
+                tokens.push(*token);
+            } else if inside != before {
+                places.push(tokens.len());
+                tokens.push(mask);
+            }
+            before = inside;
+        }
+        Ok((tokens, places))
+    }
+
     /// The text of tokens; special ones have none.
     pub fn decode(&self, tokens: &[u32]) -> String {
         self.inner.decode(tokens, true).unwrap_or_default().trim().to_string()
@@ -158,6 +202,37 @@ impl Tokenizer {
 pub fn clean(text: &str) -> String {
     let blank = |c: char| c.is_whitespace() || c.is_control();
     text.split(blank).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A sentence on one line with a letter instead of each `[MASK]`, so that what is around it is cut as around a word; and
+/// the bytes of these letters, each with the space before it.
+fn stood_in(text: &str) -> (String, Vec<Range<usize>>) {
+    let text = MASK.iter().fold(text.to_string(), |text, name| text.replace(name, MASK[0]));
+    let blank = |c: Option<char>| c.is_some_and(|c| c.is_whitespace() || c.is_control());
+    let (mut plain, mut hidden) = (String::new(), Vec::new());
+    for (number, piece) in text.split(MASK[0]).enumerate() {
+        if number > 0 {
+            if plain.ends_with(char::is_alphanumeric) {
+                plain.push(' ');
+            }
+            let start = plain.len() - usize::from(plain.ends_with(' '));
+            plain.push('x');
+            hidden.push(start..plain.len());
+            if piece.starts_with(char::is_alphanumeric) {
+                plain.push(' ');
+            }
+        }
+        if blank(piece.chars().next()) && !plain.is_empty() {
+            plain.push(' ');
+        }
+        let cleaned = clean(piece);
+        plain.push_str(&cleaned);
+        if !cleaned.is_empty() && blank(piece.chars().next_back()) {
+            plain.push(' ');
+        }
+    }
+    plain.truncate(plain.trim_end().len());
+    (plain, hidden)
 }
 
 /// The beginning of a text, for messages.
@@ -268,5 +343,42 @@ mod tests {
         assert!(told("{}").starts_with("some.json: no tokenizer"));
         assert!(told(&whole.replace("</s>", "<stop>")).contains("no token to end with"));
         assert!(Tokenizer::train(Pieces::Bpe, 10, TEXT.iter()).unwrap_err().to_string().contains("`vocabulary`"));
+    }
+
+    #[test]
+    fn a_hidden_word_is_one_token_and_the_rest_is_cut_as_if_a_word_were_there() {
+        for pieces in [Pieces::Bpe, Pieces::Words] {
+            let plain = trained(pieces);
+            let tokenizer = trained(pieces).with_mask();
+            let mask = tokenizer.mask().unwrap();
+            assert_eq!(
+                (plain.mask(), mask as usize, tokenizer.vocabulary()),
+                (None, plain.vocabulary(), mask as usize + 1)
+            );
+            let read = Tokenizer::from_json(&tokenizer.to_json(), Path::new("here")).unwrap();
+            assert_eq!((read.mask(), read.vocabulary()), (Some(mask), tokenizer.vocabulary()));
+            // `apple` is one word for both, with the space before it or without
+            for (text, hidden) in [
+                ("I am eating an apple.", "I am eating an [MASK]."),
+                ("I am eating an apple.", " I  am eating an<mask>. "),
+                ("apple an apple", "[MASK] an [MASK]"),
+                ("apple apple", "[MASK][MASK]"),
+                ("an apple an", "an[MASK]an"),
+            ] {
+                let word = plain.encode("apple").unwrap();
+                let mut expected = Vec::new();
+                let mut rest = &plain.encode(text).unwrap()[..];
+                while let Some(first) = rest.first() {
+                    let found = rest.starts_with(&word);
+                    expected.push(if found { mask } else { *first });
+                    rest = &rest[if found { word.len() } else { 1 }..];
+                }
+                let (tokens, places) = tokenizer.encode_masked(hidden).unwrap();
+                assert_eq!(tokens, expected, "{hidden}");
+                let masks: Vec<usize> = (0..tokens.len()).filter(|at| tokens[*at] == mask).collect();
+                assert_eq!(places, masks, "{hidden}");
+            }
+        }
+        assert!(trained(Pieces::Bpe).encode_masked("an [MASK]").unwrap_err().to_string().contains("an [MASK]"));
     }
 }

@@ -5,12 +5,13 @@
 //! the map to logits is the table of words itself.
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::check_vocabulary;
+use super::{TextPreset, check_vocabulary};
 use crate::data::Tokens;
 use crate::layers::{NormPlace, PositionKind, StackConfig, TransformerEncoder, TransformerLayerConfig, check_depth};
+use crate::models::config;
 use crate::models::limits::check_parameters;
 use crate::{Error, Pass};
 
@@ -31,25 +32,62 @@ pub struct LanguageModelConfig {
     pub vocabulary: usize,
     pub direction: Direction,
     pub layers: usize,
-    pub layer: TransformerLayerConfig,
+    /// Width of a token, `D`.
+    pub dim: usize,
+    pub heads: usize,
+    /// Width of the network for each token.
+    pub inner: usize,
+    /// Share of numbers left out in training.
+    pub dropout: f64,
+    pub norm: NormPlace,
     pub position: PositionKind,
+    /// Added to the variance in norms.
+    pub epsilon: f64,
+}
+
+/// The configuration in a file: `model = "language-model"` and its fields.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "model", rename_all = "kebab-case")]
+enum Tagged {
+    LanguageModel(LanguageModelConfig),
 }
 
 impl LanguageModelConfig {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn init(&self, device: &Device) -> Result<LanguageModel, Error> {
-        self.layer.validate()?;
+        let Self { dim, heads, inner, norm, dropout, epsilon, .. } = *self;
+        let layer = TransformerLayerConfig { dim, heads, inner, norm, dropout, epsilon };
+        layer.validate()?;
         check_depth(self.layers)?;
         check_vocabulary("vocabulary", self.vocabulary)?;
         let stack = StackConfig {
-            layer: &self.layer,
+            layer: &layer,
             layers: self.layers,
             vocabulary: self.vocabulary,
             position: self.position,
-            final_norm: self.layer.norm == NormPlace::Pre,
+            final_norm: norm == NormPlace::Pre,
         };
         check_parameters(LanguageModel { encoder: stack.init(device), causal: self.direction == Direction::Forward })
+    }
+
+    /// The same with one field changed.
+    ///
+    /// # Errors
+    /// When there is no such field (the nearest one is named) or the value does not fit.
+    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
+        config::with_field(self, field, value)
+    }
+
+    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(&Tagged::LanguageModel(self.clone())).expect("a configuration is plain data")
+    }
+
+    /// # Errors
+    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        config::from_toml(text).map(|Tagged::LanguageModel(config)| config)
     }
 }
 
@@ -66,10 +104,78 @@ impl LanguageModel {
         self.encoder.embed_tokens.logits(self.features(tokens, pass))
     }
 
+    /// The same of some positions alone, `[P, V]`: the vocabulary is the widest thing there is. Positions count through all
+    /// sentences, padding included.
+    ///
+    /// # Panics
+    /// When there is no such position.
+    pub fn logits_at(&self, tokens: &Tokens, positions: &[usize], pass: &mut Pass) -> Tensor<2> {
+        let features = self.features(tokens, pass);
+        let [batch, length, dim] = features.dims();
+        assert!(
+            positions.iter().all(|at| *at < batch * length),
+            "language_model: a position beyond {batch} x {length}"
+        );
+        let indices: Vec<i64> = positions.iter().map(|at| *at as i64).collect();
+        let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [positions.len()]), &features.device());
+        self.encoder.embed_tokens.logits(features.reshape([batch * length, dim]).select(0, indices))
+    }
+
+    /// The most tokens of a sentence, if there is a limit.
+    pub fn limit(&self) -> Option<usize> {
+        self.encoder.embed_positions.limit()
+    }
+
     /// Vectors of the words in their sentence: `[B, N, D]`.
     pub fn features(&self, tokens: &Tokens, pass: &mut Pass) -> Tensor<3> {
         pass.within("encoder", |pass| self.encoder.forward(tokens, self.causal, pass))
     }
+}
+
+/// | | layers | D | inner | heads | dropout |
+/// |---|---|---|---|---|---|
+/// | small | 4 | 192 | 768 | 4 | 0.1 |
+/// | nano | 2 | 128 | 512 | 4 | 0.1 |
+impl LanguageModelConfig {
+    const fn new(direction: Direction, layers: usize, [dim, inner, heads]: [usize; 3]) -> Self {
+        let (norm, position) = (NormPlace::Pre, PositionKind::Sinusoidal);
+        Self { vocabulary: 4000, direction, layers, dim, heads, inner, dropout: 0.1, norm, position, epsilon: 1e-5 }
+    }
+
+    #[must_use]
+    pub const fn masked_small() -> Self {
+        Self::new(Direction::Both, 4, [192, 768, 4])
+    }
+
+    #[must_use]
+    pub const fn masked_nano() -> Self {
+        Self::new(Direction::Both, 2, [128, 512, 4])
+    }
+
+    #[must_use]
+    pub const fn causal_small() -> Self {
+        Self::new(Direction::Forward, 4, [192, 768, 4])
+    }
+
+    #[must_use]
+    pub const fn causal_nano() -> Self {
+        Self::new(Direction::Forward, 2, [128, 512, 4])
+    }
+}
+
+pub const PRESETS: &[TextPreset<LanguageModelConfig>] = &[
+    TextPreset { name: "masked-nano", paper: "ours", config: LanguageModelConfig::masked_nano },
+    TextPreset { name: "masked-small", paper: "ours", config: LanguageModelConfig::masked_small },
+    TextPreset { name: "causal-nano", paper: "ours", config: LanguageModelConfig::causal_nano },
+    TextPreset { name: "causal-small", paper: "ours", config: LanguageModelConfig::causal_small },
+];
+
+/// The preset of a name.
+///
+/// # Errors
+/// When there is none; the error suggests the nearest name.
+pub fn preset(name: &str) -> Result<TextPreset<LanguageModelConfig>, Error> {
+    config::find(PRESETS.to_vec(), name, |preset| preset.name)
 }
 
 #[cfg(test)]
@@ -79,10 +185,8 @@ mod tests {
     use crate::testing::{stirred, values};
 
     fn model(direction: Direction) -> LanguageModel {
-        let layer =
-            TransformerLayerConfig { dim: 8, heads: 2, inner: 16, norm: NormPlace::Pre, dropout: 0.0, epsilon: 1e-5 };
-        let position = PositionKind::Sinusoidal;
-        stirred(LanguageModelConfig { vocabulary: 11, direction, layers: 2, layer, position }.init(&cpu()).unwrap())
+        let config = LanguageModelConfig { vocabulary: 11, ..LanguageModelConfig::new(direction, 2, [8, 16, 2]) };
+        stirred(config.init(&cpu()).unwrap())
     }
 
     fn first_position(model: &LanguageModel, sentence: &[u32]) -> Vec<f32> {
@@ -104,5 +208,26 @@ mod tests {
             let both = model.forward(&Tokens::new(&[vec![1, 2], vec![3, 4, 5, 6]]), &mut Pass::silent());
             crate::testing::assert_close(&both.slice([0..1, 0..2]), &alone, 1e-6);
         }
+    }
+    #[test]
+    fn logits_of_some_positions_are_those_of_all_at_these_positions() {
+        let (model, tokens) = (model(Direction::Both), Tokens::new(&[vec![1, 2], vec![3, 4, 5, 6]]));
+        let all = model.forward(&tokens, &mut Pass::silent()).reshape([8, 11]);
+        let some = model.logits_at(&tokens, &[7, 1], &mut Pass::silent());
+        let expected = Tensor::cat(vec![all.clone().narrow(0, 7, 1), all.narrow(0, 1, 1)], 0);
+        crate::testing::assert_close(&some, &expected, 1e-6);
+    }
+
+    #[test]
+    fn every_preset_is_found_by_its_name_and_can_be_written_read_and_made() {
+        for known in PRESETS {
+            let config = (preset(known.name).unwrap().config)();
+            assert_eq!(LanguageModelConfig::from_toml(&config.to_toml()).unwrap(), config);
+            config.init(&cpu()).unwrap();
+        }
+        assert!(preset("masked-nanu").unwrap_err().to_string().contains("`masked-nano`"));
+        assert!(LanguageModelConfig::from_toml("model = 'vit'").is_err());
+        let config = LanguageModelConfig::masked_nano();
+        assert!(config.with("dimm", serde_json::json!(7)).unwrap_err().to_string().contains("`dim`"));
     }
 }

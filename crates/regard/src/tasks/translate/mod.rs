@@ -10,18 +10,17 @@ pub use section::TranslateSection;
 
 use burn::module::Module as _;
 use burn::tensor::Device;
-use rand::RngExt as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use crate::data::text::{Buckets, Pair, TextPart, Tokenizer, has_part, read, with_references};
+use super::sentences::{Parts, shares};
+use crate::data::text::{Buckets, Pair, Tokenizer, has_part, read, with_references};
 use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
 use crate::pass::DropoutKey;
-use crate::random::{Purpose, generator};
-use crate::train::{self, Common, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, Validation};
+use crate::train::{self, Common, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task};
 use crate::translate::{Bundle, Search};
 use crate::weights;
 use crate::{Error, Pass};
@@ -29,9 +28,6 @@ use batch::{buckets, examples};
 
 /// A recipe of translation.
 pub type Recipe = train::Recipe<TranslateSection>;
-
-/// One pair of so many is for validation where the data has no such part.
-const HELD_OUT: u32 = 10;
 
 /// How a translator learns: cross-entropy of the next token.
 #[derive(Debug)]
@@ -80,50 +76,13 @@ pub struct Translation {
     left_out: usize,
 }
 
-/// The pairs of a recipe's data.
-#[derive(Debug)]
-struct Parts {
-    /// To learn from.
-    train: Vec<Pair>,
-    /// To choose the best epoch by.
-    validation: Vec<Pair>,
-    /// To measure at the end; none when the data has no such part.
-    test: Option<Vec<Pair>>,
-}
-
-fn parts(recipe: &Recipe) -> Result<Parts, Error> {
+fn parts(recipe: &Recipe) -> Result<Parts<Pair>, Error> {
     let (path, languages) = (Path::new(&recipe.common.data), recipe.own.languages());
-    let part = |part| read(path, part, &languages);
     // one file is all of its parts: nothing in it is a test
     let has = |part| !path.is_file() && has_part(path, part, &languages);
-    let test = if has(TextPart::Test) { Some(part(TextPart::Test)?) } else { None };
-    let whole = part(TextPart::Train)?;
-    let (mut train, mut validation) = match recipe.common.validation {
-        Validation::Test => {
-            let test = test.clone().ok_or_else(|| Error::config("validation", "the data has no test part"))?;
-            (whole, test)
-        }
-        Validation::Part if has(TextPart::Dev) => (whole, part(TextPart::Dev)?),
-        Validation::Part => {
-            let mut index = 0;
-            // the same pairs whatever the seed of the run
-            whole.into_iter().partition(|_| {
-                index += 1;
-                generator(0, Purpose::Split, [index, 0]).random_range(0..HELD_OUT) > 0
-            })
-        }
-    };
-    let mut test = test;
-    let TranslateSection { pairs, test_pairs, .. } = recipe.own;
-    let truncate = |pairs: &mut Vec<Pair>, most: usize| {
-        if most > 0 {
-            pairs.truncate(most);
-        }
-    };
-    truncate(&mut train, pairs);
-    truncate(&mut validation, test_pairs);
-    test.iter_mut().for_each(|test| truncate(test, test_pairs));
-    Ok(Parts { train, validation, test })
+    let mut parts = Parts::read(recipe.common.validation, has, |part| read(path, part, &languages))?;
+    parts.truncate(recipe.own.pairs, recipe.own.test_pairs);
+    Ok(parts)
 }
 
 impl Translation {
@@ -258,17 +217,10 @@ impl Task for Translation {
         Ok(self.buckets.batches().div_ceil(self.recipe.common.accumulate))
     }
 
-    /// Each process takes its share of the sentences of every batch, so that a step has those of one process.
-    fn steps(&self, epoch: usize, first: usize, Share { rank, ranks }: Share) -> Steps<'_, TextBatch> {
-        let batches = self.buckets.epoch(epoch);
-        let steps: Vec<Vec<Vec<usize>>> = batches.chunks(self.recipe.common.accumulate).map(<[_]>::to_vec).collect();
-        let step = move |step: Vec<Vec<usize>>| {
-            let shares = step.iter().map(|batch| batch.iter().copied().skip(rank).step_by(ranks).collect());
-            // a batch of fewer sentences than processes leaves some of them without any
-            let shares = shares.filter(|share: &Vec<usize>| !share.is_empty());
-            Ok(shares.map(|share| self.batch(&self.train, &share)).collect())
-        };
-        Box::new(steps.into_iter().skip(first).map(step))
+    fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, TextBatch> {
+        let steps = shares(&self.buckets, epoch, self.recipe.common.accumulate, share);
+        let batches = |step: Vec<Vec<usize>>| Ok(step.iter().map(|batch| self.batch(&self.train, batch)).collect());
+        Box::new(steps.skip(first).map(batches))
     }
 
     fn measure(

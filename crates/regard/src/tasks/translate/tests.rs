@@ -1,10 +1,10 @@
 use super::*;
-use crate::data::text::Pieces;
+use crate::data::text::{Pieces, TextPart};
 use crate::device::cpu;
-use crate::train::{Alone, Event, Optimiser, Outcome, Ranks, Schedule, Shape, Start, checkpoint, read_history};
+use crate::testing::ranks::ThreadRanks;
+use crate::train::{Alone, Event, Optimiser, Outcome, Schedule, Shape, Start, checkpoint, read_history};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Barrier, Mutex};
 
 const SENTENCES: &[(&str, &str)] = &[
     ("I am eating it.", "Io la sto mangiando."),
@@ -156,51 +156,6 @@ fn a_run_that_was_tampered_with_is_told() {
     assert!(error.contains("more tokens than 1024") && error.len() < 300, "{error}");
 }
 
-/// Two processes as two threads: they meet at a barrier and add what they brought.
-struct Threads {
-    rank: usize,
-    barrier: Arc<Barrier>,
-    room: Arc<Mutex<[Vec<u8>; 2]>>,
-}
-
-impl Threads {
-    fn pair() -> [Self; 2] {
-        let (barrier, room) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::default()));
-        [0, 1].map(|rank| Self { rank, barrier: Arc::clone(&barrier), room: Arc::clone(&room) })
-    }
-
-    fn exchange(&self, own: Vec<u8>) -> [Vec<u8>; 2] {
-        self.room.lock().unwrap()[self.rank] = own;
-        self.barrier.wait();
-        let both = self.room.lock().unwrap().clone();
-        self.barrier.wait();
-        both
-    }
-}
-
-impl Ranks for Threads {
-    fn rank(&self) -> usize {
-        self.rank
-    }
-    fn count(&self) -> usize {
-        2
-    }
-    fn sum(&self, values: &mut [f32]) -> Result<(), Error> {
-        let both = self.exchange(values.iter().flat_map(|value| value.to_le_bytes()).collect());
-        let [first, second] = both.map(|bytes| {
-            bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect::<Vec<f32>>()
-        });
-        for ((value, first), second) in values.iter_mut().zip(first).zip(second) {
-            *value = first + second;
-        }
-        Ok(())
-    }
-    fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
-        let [first, _] = self.exchange(bytes);
-        Ok(first)
-    }
-}
-
 #[test]
 fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
     let place = Place::new();
@@ -219,7 +174,7 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
     };
     assert_ne!(tokens(0), tokens(1));
     std::thread::scope(|scope| {
-        for ranks in Threads::pair() {
+        for ranks in ThreadRanks::pair() {
             let (recipe, folder) = (&recipe, place.run("two"));
             scope.spawn(move || {
                 train::train::<Translation>(&folder, recipe, Start::default(), &cpu(), &ranks, &mut |_| true).unwrap()

@@ -1,0 +1,225 @@
+use super::*;
+use crate::data::text::Pieces;
+use crate::device::cpu;
+use crate::testing::ranks::ThreadRanks;
+use crate::train::{Alone, Event, Optimiser, Outcome, Schedule, Shape, Start, checkpoint, read_history};
+use std::fs;
+use std::path::PathBuf;
+
+const LINES: &[&str] = &[
+    "the cat sleeps on the mat",
+    "the dog barks at the moon",
+    "a bird sings in the tree",
+    "we drink tea in the morning and coffee in the afternoon",
+    "he reads a book about the sea",
+    "she writes letters to her brother",
+    "it rains",
+    "children play in the garden after school",
+    "the train to the city leaves at noon",
+    "I like apples",
+];
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        fs::create_dir(&data).unwrap();
+        for name in ["train.txt", "dev.txt", "test.txt"] {
+            fs::write(data.join(name), LINES.join("\n")).unwrap();
+        }
+        Self(place)
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn recipe(&self, model: &str) -> Recipe {
+        let text = "
+            task = 'language'
+            pieces = 'words'
+            epochs = 3
+            tokens = 40
+            longest = 20
+            set = { dim = 32, inner = 64, heads = 2, layers = 1 }
+        ";
+        let mut recipe = Recipe::from_toml(text).unwrap();
+        (recipe.common.model, recipe.common.data) = (model.into(), self.run("data").display().to_string());
+        recipe
+    }
+}
+
+const MODELS: [&str; 2] = ["masked-nano", "causal-nano"];
+
+fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
+    let mut watch = |event: Event| match event {
+        Event::Step(record) => Some(record.step) != stop,
+        _ => true,
+    };
+    train::train::<Language>(folder, recipe, Start::default(), &cpu(), &Alone, &mut watch).unwrap()
+}
+
+/// Everything that a run leaves, but for its times.
+fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Vec<f64>) {
+    let files = ["best.safetensors", "last.safetensors", "recipe.toml", "model.toml", "tokenizer.json"];
+    let files = files.map(|name| fs::read(folder.join(name)).unwrap()).to_vec();
+    let tensors = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap().tensors;
+    let losses = read_history(folder).unwrap().steps.iter().map(|step| step.loss).collect();
+    (files, tensors, losses)
+}
+
+#[test]
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
+    let place = Place::new();
+    for model in MODELS {
+        let mut recipe = place.recipe(model);
+        (recipe.common.ema, recipe.common.accumulate) = (0.5, 2);
+        let straight = place.run(&format!("straight-{model}"));
+        assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
+        for stops in [vec![1], vec![2, 4]] {
+            let resumed = place.run(&format!("resumed-{model}-{stops:?}"));
+            for &stop in &stops {
+                assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
+            }
+            assert_eq!(train_until(&resumed, &recipe, None), Outcome::Finished);
+            assert!(remains(&resumed) == remains(&straight), "{model} {stops:?}");
+        }
+    }
+}
+
+/// A recipe that learns a few lines by heart.
+fn by_heart(place: &Place, model: &str) -> Recipe {
+    let mut recipe = place.recipe(model).with("set.dropout", "0.0").unwrap();
+    recipe.common.epochs = 150;
+    recipe.common.optimiser = Optimiser::Adamw { rate: 3e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
+    recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
+    recipe.own.tokens = 200;
+    recipe
+}
+
+#[test]
+fn a_masked_model_learns_lines_by_heart_and_fills_them() {
+    let place = Place::new();
+    let run = place.run("run");
+    train_until(&run, &by_heart(&place, "masked-nano"), None);
+    let test = read_history(&run).unwrap().test.unwrap();
+    assert!(test.metric("top1") > 0.8, "{test:?}");
+    assert!((test.metric("perplexity") - test.metric("loss").exp()).abs() < 1e-9);
+    let bundle = LanguageBundle::open(&run, &cpu()).unwrap();
+    let fillings = bundle.fill("the dog [MASK] at the moon", 3).unwrap();
+    assert_eq!((fillings.len(), fillings[0].len()), (1, 3));
+    let best = &fillings[0][0];
+    assert_eq!((best.word.as_str(), best.sentence.as_str()), ("barks", "the dog barks at the moon"));
+    assert!(best.probability > fillings[0][1].probability && best.probability <= 1.0);
+    let two = bundle.fill("the dog [MASK] at the <mask>", 1).unwrap();
+    assert_eq!((two[1][0].word.as_str(), two[0][0].sentence.as_str()), ("moon", "the dog barks at the moon"));
+
+    let told = |text: &str| bundle.fill(text, 1).unwrap_err().to_string();
+    assert!(told("the dog barks").contains("no [MASK] in it"));
+    assert!(told(&"[MASK] ".repeat(2000)).contains("1024"));
+    assert!(told(&"[MASK] ".repeat(10_000)).len() < 300);
+    let rest = Continuation { length: 5, temperature: 0.0, seed: 0 };
+    assert!(bundle.write_on("the dog", rest).unwrap_err().to_string().contains("masked"));
+}
+
+#[test]
+fn a_causal_model_learns_lines_by_heart_and_writes_on() {
+    let place = Place::new();
+    let run = place.run("run");
+    train_until(&run, &by_heart(&place, "causal-nano"), None);
+    let bundle = LanguageBundle::open(&run, &cpu()).unwrap();
+    let rest = Continuation { length: 30, temperature: 0.0, seed: 0 };
+    assert_eq!(bundle.write_on("the dog", rest).unwrap(), "the dog barks at the moon");
+    assert_eq!(bundle.write_on("the dog", Continuation { length: 1, ..rest }).unwrap(), "the dog barks");
+    // what is drawn depends on the seed alone
+    let drawn = |seed| bundle.write_on("", Continuation { temperature: 1.0, seed, ..rest }).unwrap();
+    assert_eq!(drawn(1), drawn(1));
+    assert!((2..20).any(|seed| drawn(seed) != drawn(1)));
+
+    assert!(bundle.fill("the [MASK]", 1).unwrap_err().to_string().contains("causal"));
+    let hot = Continuation { temperature: f64::NAN, ..rest };
+    assert!(bundle.write_on("the", hot).unwrap_err().to_string().contains("`temperature`"));
+}
+
+#[test]
+fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
+    for model in MODELS {
+        let place = Place::new();
+        let mut recipe = place.recipe(model).with("set.dropout", "0.0").unwrap();
+        recipe.common.epochs = 2;
+        train_until(&place.run("one"), &recipe, None);
+        let task = Language::of(&recipe, None).unwrap();
+        let counts = |rank| -> Vec<usize> {
+            let steps = task.steps(0, 0, Share { rank, ranks: 2 });
+            steps.map(|step| step.unwrap().iter().map(|batch| batch.targets.len()).sum()).collect()
+        };
+        assert_ne!(counts(0), counts(1));
+        std::thread::scope(|scope| {
+            for ranks in ThreadRanks::pair() {
+                let (recipe, folder) = (&recipe, place.run("two"));
+                scope.spawn(move || {
+                    train::train::<Language>(&folder, recipe, Start::default(), &cpu(), &ranks, &mut |_| true).unwrap()
+                });
+            }
+        });
+        let [one, two] = ["one", "two"].map(|name| read_history(&place.run(name)).unwrap());
+        assert_eq!(one.steps.len(), two.steps.len());
+        for (one, two) in one.steps.iter().zip(&two.steps) {
+            assert!((one.loss - two.loss).abs() < 1e-4, "{model}, step {}: {} {}", one.step, one.loss, two.loss);
+        }
+        let [one, two] = [one, two].map(|history| history.test.unwrap().metric("loss"));
+        assert!((one - two).abs() < 1e-4, "{model}: {one} {two}");
+    }
+}
+
+#[test]
+fn a_file_alone_gives_a_tenth_of_its_lines_to_validation_and_has_no_test() {
+    let place = Place::new();
+    let file = place.run("numbers.txt");
+    let lines: Vec<String> = (0..200).map(|number| format!("number {number}")).collect();
+    fs::write(&file, lines.join("\n")).unwrap();
+    let mut recipe = place.recipe("causal-nano");
+    recipe.common.data = file.display().to_string();
+    let task = Language::of(&recipe, None).unwrap();
+    let (train, validation) = (&task.train.lines, &task.validation.lines);
+    assert!(train.len() + validation.len() == 200 && (10..=35).contains(&validation.len()), "{}", validation.len());
+    assert!(validation.iter().all(|line| !train.contains(line)) && task.test.is_none());
+    recipe.common.seed = 7;
+    assert_eq!(Language::of(&recipe, None).unwrap().validation.lines, *validation);
+}
+
+#[test]
+fn long_lines_are_cut_and_no_token_is_lost() {
+    let place = Place::new();
+    let mut recipe = place.recipe("masked-nano");
+    recipe.own.longest = 4;
+    let task = Language::of(&recipe, None).unwrap();
+    assert!(task.train.tokens.len() > LINES.len() && task.train.tokens.iter().all(|sample| sample.len() <= 4));
+    let whole: Vec<u32> = LINES.iter().flat_map(|line| task.tokenizer.encode(line).unwrap()).collect();
+    assert_eq!(task.train.tokens.concat(), whole);
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    let place = Place::new();
+    let refused = |change: fn(&mut Recipe)| {
+        let mut recipe = place.recipe("masked-nano");
+        change(&mut recipe);
+        Language::of(&recipe, None).unwrap_err().to_string()
+    };
+    let learned = refused(|recipe| {
+        let places = toml::toml! { learned = { places = 10 } };
+        recipe.common.set.insert("position".into(), toml::Value::Table(places));
+    });
+    assert!(learned.contains("`longest`"), "{learned}");
+    assert!(refused(|recipe| recipe.common.data += "/none").contains("no such file or folder"));
+    train_until(&place.run("run"), &place.recipe("masked-nano"), None);
+    let path = place.run("run").join("tokenizer.json");
+    let other = Tokenizer::train(Pieces::Words, 301, ["only these words"].into_iter()).unwrap();
+    fs::write(&path, other.to_json()).unwrap();
+    assert!(LanguageBundle::open(&place.run("run"), &cpu()).unwrap_err().to_string().contains("another tokenizer"));
+    fs::write(&path, "{").unwrap();
+    assert!(LanguageBundle::open(&place.run("run"), &cpu()).unwrap_err().to_string().contains("no tokenizer"));
+}

@@ -1,0 +1,78 @@
+//! What tasks of sentences share: the parts of their data, and how processes share batches of a budget of tokens.
+
+use rand::RngExt as _;
+
+use crate::Error;
+use crate::data::text::{Buckets, TextPart};
+use crate::random::{Purpose, generator};
+use crate::train::{Share, Validation};
+
+/// One sample of so many is for validation where the data has no such part.
+const HELD_OUT: u32 = 10;
+
+/// The samples of a recipe's data.
+#[derive(Debug)]
+pub(super) struct Parts<T> {
+    /// To learn from.
+    pub train: Vec<T>,
+    /// To choose the best epoch by.
+    pub validation: Vec<T>,
+    /// To measure at the end; none when the data has no such part.
+    pub test: Option<Vec<T>>,
+}
+
+impl<T: Clone> Parts<T> {
+    /// Reads the parts that are there, and draws the one for validation where it is missing.
+    pub fn read(
+        validation: Validation,
+        has: impl Fn(TextPart) -> bool,
+        read: impl Fn(TextPart) -> Result<Vec<T>, Error>,
+    ) -> Result<Self, Error> {
+        let test = if has(TextPart::Test) { Some(read(TextPart::Test)?) } else { None };
+        let whole = read(TextPart::Train)?;
+        let (train, validation) = match validation {
+            Validation::Test => {
+                let test = test.clone().ok_or_else(|| Error::config("validation", "the data has no test part"))?;
+                (whole, test)
+            }
+            Validation::Part if has(TextPart::Dev) => (whole, read(TextPart::Dev)?),
+            Validation::Part => {
+                let mut index = 0;
+                // the same samples whatever the seed of the run
+                whole.into_iter().partition(|_| {
+                    index += 1;
+                    generator(0, Purpose::Split, [index, 0]).random_range(0..HELD_OUT) > 0
+                })
+            }
+        };
+        Ok(Self { train, validation, test })
+    }
+
+    /// Only so many samples to learn from and to measure on; 0 is all.
+    pub fn truncate(&mut self, learned: usize, measured: usize) {
+        let truncate = |samples: &mut Vec<T>, most: usize| {
+            if most > 0 {
+                samples.truncate(most);
+            }
+        };
+        truncate(&mut self.train, learned);
+        truncate(&mut self.validation, measured);
+        self.test.iter_mut().for_each(|test| truncate(test, measured));
+    }
+}
+
+/// The sentences of a process in each batch of each step of an epoch: together those of one process alone.
+pub(super) fn shares(
+    buckets: &Buckets,
+    epoch: usize,
+    accumulate: usize,
+    Share { rank, ranks }: Share,
+) -> impl Iterator<Item = Vec<Vec<usize>>> + use<> {
+    let batches = buckets.epoch(epoch);
+    let steps: Vec<Vec<Vec<usize>>> = batches.chunks(accumulate).map(<[_]>::to_vec).collect();
+    steps.into_iter().map(move |step| {
+        let shares = step.iter().map(|batch| batch.iter().copied().skip(rank).step_by(ranks).collect());
+        // a batch of fewer sentences than processes leaves some of them without any
+        shares.filter(|share: &Vec<usize>| !share.is_empty()).collect()
+    })
+}
