@@ -87,7 +87,6 @@ impl BatchNorm {
         check(x, channels, pixels);
         assert_eq!(x.len(), grad.len(), "batch norm: input and gradient differ in length");
         let lines = self.lines(weight, bias, moments);
-        let task = rows_per_task(pixels);
         let sums = plane_sums(x, channels, pixels, |first, x, sums| {
             gradients_of_planes(x, &grad[first * pixels..][..x.len()], first, pixels, &lines, sums);
         });
@@ -110,12 +109,27 @@ impl BatchNorm {
                 }
             })
             .collect();
-        let input_grad = written(x.len(), task * pixels, |index, out| {
-            let [x, grad] = [x, grad].map(|x| piece(x, index, task * pixels));
-            combine_planes(x, grad, index * task, pixels, (&lines, &line), out);
-        });
+        let input_grad = self.combined(x, grad, &lines, &line);
         let narrow = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();
         [input_grad, narrow(weight_grad), narrow(bias_grad)]
+    }
+
+    /// The gradient of the input alone, for moments that are given: a frozen norm has no other.
+    pub fn backward_input(&self, [x, weight, bias]: [&[f32]; 3], moments: &Moments, grad: &[f32]) -> Vec<f32> {
+        check(x, weight.len(), self.pixels);
+        assert_eq!(x.len(), grad.len(), "batch norm: input and gradient differ in length");
+        let lines = self.lines(weight, bias, moments);
+        let line: Vec<[f32; 3]> = lines.scale.iter().map(|slope| [*slope, 0.0, 0.0]).collect();
+        self.combined(x, grad, &lines, &line)
+    }
+
+    /// `slope * grad + pull * (x - mean) + offset` of every channel, where what follows the norm lets it through.
+    fn combined(&self, x: &[f32], grad: &[f32], lines: &ChannelAffine, line: &[[f32; 3]]) -> Vec<f32> {
+        let task = rows_per_task(self.pixels);
+        written(x.len(), task * self.pixels, |index, out| {
+            let [x, grad] = [x, grad].map(|x| piece(x, index, task * self.pixels));
+            combine_planes(x, grad, index * task, self.pixels, (lines, line), out);
+        })
     }
 }
 

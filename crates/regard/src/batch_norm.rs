@@ -7,6 +7,7 @@
 //!
 //! It is below the layers because SAN's operators contain it.
 
+mod frozen;
 mod running;
 
 use burn::module::{Flag, Initializer, Module, Param};
@@ -19,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::fused::{self, Kernel, Saved};
+pub use frozen::{FrozenBatchNorm, Norm, NormKind};
 pub use running::RunningStat;
 
 /// Normalises every channel over batch and pixels, then scales and shifts it.

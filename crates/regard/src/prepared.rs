@@ -350,8 +350,9 @@ mod tests {
             let norms = blocks.flat_map(|block| [&block.bn1, &block.bn2].into_iter().chain(&block.bn3));
             for (seed, norm) in norms.chain([&resnet.bn1]).enumerate() {
                 let noise = |moment: &RunningStat, seed| random(moment.value().dims(), seed as u64);
-                norm.running_mean.set(noise(&norm.running_mean, seed));
-                norm.running_var.set(noise(&norm.running_var, seed + 100) * 0.5 + 4.0);
+                let [mean, variance] = norm.running();
+                mean.set(noise(mean, seed));
+                variance.set(noise(variance, seed + 100) * 0.5 + 4.0);
             }
             let prepared = PackedModel::new(model.clone());
             assert!(prepared.kernel.is_some(), "{name}");

@@ -68,7 +68,7 @@ mod tests {
         assert!(found.check.holds(), "{}", found.check);
         // logit = bias + sum_c w_c mean(map_c), and the gradient of every pixel is w_c / pixels
         let map = values(&resnet.features(image, &mut Pass::silent()).pop().unwrap().map);
-        let weights = values(&resnet.fc.weight.val());
+        let weights = values(&resnet.fc.as_ref().unwrap().weight.val());
         let channels = map.len() / 16;
         for pixel in 0..16 {
             let sum: f32 = (0..channels).map(|c| weights[class * channels + c] * map[16 * c + pixel] / 16.0).sum();

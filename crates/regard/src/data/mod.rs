@@ -34,7 +34,7 @@ pub use images::{ImageBatch, Images, NormalisedPicture};
 pub use labelled_images::{LabelledImages, Preparation};
 pub use loader::{BatchId, Loader, Mixing, SampleId, Samples};
 pub use mix::Mix;
-pub use object::{Bounds, Object};
+pub use object::{Bounds, Detection, Object};
 pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess, Resize};

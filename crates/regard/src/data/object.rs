@@ -14,6 +14,15 @@ pub struct Object {
     pub crowd: bool,
 }
 
+/// An answer of a detector.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Detection {
+    pub class: usize,
+    /// From 0 to 1, how sure the detector is.
+    pub score: f64,
+    pub bounds: Bounds,
+}
+
 /// A box by its centre and its sides, as shares of the picture: 0 is left and top, 1 is right and bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {

@@ -19,7 +19,7 @@ mod stem;
 mod tokens;
 mod transformer;
 
-pub use crate::batch_norm::BatchNorm;
+pub use crate::batch_norm::{BatchNorm, FrozenBatchNorm, Norm, NormKind};
 pub use convolution::{ConvNorm, GlobalAverage, biased, block_max, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
@@ -35,7 +35,7 @@ pub use pointwise::Pointwise;
 pub use position::{LearnedPosition, LearnedPositionConfig};
 pub use pyramid::{ExtraBlocks, ExtraLevels, Pyramid, PyramidConfig};
 pub use recurrent::GatedUnit;
-pub use residual::{Residual, ResidualBlock, ResidualBody, ResidualStem};
+pub use residual::{BottleneckStride, LastStage, Residual, ResidualBlock, ResidualBody, ResidualStem};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
 pub use stem::{AttentionStem, AttentionStemConfig};
 pub use tokens::{Embedding, PositionEncoding, PositionKind};

@@ -11,7 +11,7 @@ use regard_kernels::san::San;
 use regard_kernels::transformer::{Parameters, Precision, Readout, Transformer};
 
 use super::{EncoderBlock, LayerNorm, Linear, PatchEmbed};
-use crate::batch_norm::{BatchNorm, RunningStat};
+use crate::batch_norm::{Norm, RunningStat};
 use crate::device;
 use crate::fused::FloatSlice;
 
@@ -99,7 +99,7 @@ impl TransformerParts<'_> {
 pub(crate) type Pair = [FloatSlice; 2];
 
 /// A convolution whose outputs are normalised by moments that no longer change.
-pub(crate) fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<FoldedConv> {
+pub(crate) fn folded(convolution: &Conv2d, norm: &Norm) -> Option<FoldedConv> {
     let ([kernel, across], [stride, aside]) = (convolution.kernel_size, convolution.stride);
     let PaddingConfig2d::Explicit(padding, left, bottom, right) = convolution.padding else { return None };
     let plain = convolution.bias.is_none() && convolution.groups == 1 && convolution.dilation == [1, 1];
@@ -107,9 +107,9 @@ pub(crate) fn folded(convolution: &Conv2d, norm: &BatchNorm) -> Option<FoldedCon
         return None;
     }
     let moment = |moment: &RunningStat| moment.value().into_data().try_to_vec::<f32>().expect("moments are f32");
-    let (mean, variance) = (moment(&norm.running_mean), moment(&norm.running_var));
-    let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
-    let factor = |i: usize| f64::from(gamma[i]) / (f64::from(variance[i]) + norm.epsilon).sqrt();
+    let [mean, variance] = norm.running().map(moment);
+    let [gamma, beta] = norm.affine().map(FloatSlice::of);
+    let factor = |i: usize| f64::from(gamma[i]) / (f64::from(variance[i]) + norm.epsilon()).sqrt();
     let mut weight = numbers(&convolution.weight).to_vec();
     let depth = weight.len() / gamma.len();
     weight.iter_mut().enumerate().for_each(|(at, weight)| *weight = (f64::from(*weight) * factor(at / depth)) as f32);

@@ -2,7 +2,8 @@
 //! He et al. 2015, "Deep Residual Learning for Image Recognition", arXiv:1512.03385.
 //!
 //! Differences from the paper: a bottleneck that halves the map does so in its middle convolution (called v1.5),
-//! as torchvision, SAN and SASA have it; the middle convolution may be larger than 3x3 (SAN's baselines).
+//! as torchvision, SAN and SASA have it, unless told otherwise; the middle convolution may be larger than 3x3 (SAN's
+//! baselines); the last stage may be dilated and norms may be frozen (detectors).
 //! Fields are named as in torchvision, so that its checkpoints fit.
 
 use burn::module::Module;
@@ -14,7 +15,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::convolution::square;
-use crate::batch_norm::BatchNorm;
+use crate::batch_norm::{Norm, NormKind};
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::{Error, Pass};
@@ -37,6 +38,30 @@ impl ResidualBlock {
             Self::Bottleneck => 4,
         }
     }
+}
+
+/// Which convolution of a bottleneck halves the map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BottleneckStride {
+    /// The first, 1x1: the paper, Caffe's and detectron2's weights.
+    First,
+    /// The middle one: torchvision (v1.5).
+    #[default]
+    Middle,
+}
+
+/// What the last stage does with the size of its map: detectors look at a finer one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LastStage {
+    /// Halves it, as in the classifier.
+    #[default]
+    Strided,
+    /// Keeps it; blocks after the first see as far as before by dilation 2 (DC5 of torchvision and DETR).
+    Dilated,
+    /// Keeps it, with dilation 2 in the first block too (DC5 of detectron2).
+    DilatedThroughout,
 }
 
 /// How pixels become the first map.
@@ -63,6 +88,9 @@ pub struct ResidualBody {
     pub widths: Vec<usize>,
     /// Side of every convolution in a block that is not 1x1.
     pub kernel: usize,
+    pub stride: BottleneckStride,
+    pub last_stage: LastStage,
+    pub norm: NormKind,
 }
 
 /// Widths that cannot overflow what is computed from them.
@@ -72,7 +100,7 @@ impl ResidualBody {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        let Self { channels, stem_width, layers, widths, kernel, .. } = self;
+        let Self { channels, stem_width, layers, widths, kernel, last_stage, .. } = self;
         for (field, size) in [("channels", channels), ("stem_width", stem_width)] {
             if !WIDTHS.contains(size) {
                 return Err(Error::config(field, format!("must be from 1 to 65536, got {size}")));
@@ -88,6 +116,14 @@ impl ResidualBody {
         if kernel % 2 == 0 || *kernel > 31 {
             return Err(Error::config("kernel", format!("must be odd and at most 31, got {kernel}")));
         }
+        if *last_stage != LastStage::Strided && self.block == ResidualBlock::Basic {
+            return Err(Error::config("last_stage", "dilation is for bottlenecks, the blocks are basic"));
+        }
+        if let NormKind::Frozen { epsilon } = self.norm
+            && !(0.0..1.0).contains(&epsilon)
+        {
+            return Err(Error::config("norm", format!("epsilon must be at least 0 and below 1, got {epsilon}")));
+        }
         Ok(())
     }
 
@@ -97,9 +133,9 @@ impl ResidualBody {
     }
 
     /// Convolution, norm and, in the large stem, pool.
-    pub fn stem(&self, device: &Device) -> (Conv2d, BatchNorm, Option<MaxPool2d>) {
+    pub fn stem(&self, device: &Device) -> (Conv2d, Norm, Option<MaxPool2d>) {
         let channels = [self.channels, self.stem_width];
-        let norm = BatchNorm::new(self.stem_width, device);
+        let norm = self.norm.init(self.stem_width, device);
         match self.stem {
             ResidualStem::Small => (square(channels, 3).init(device), norm, None),
             ResidualStem::Large => {
@@ -110,15 +146,17 @@ impl ResidualBody {
         }
     }
 
-    /// The blocks of every stage; each stage but the first halves the map.
+    /// The blocks of every stage; each stage but the first halves the map, unless it is dilated.
     pub fn stages(&self, device: &Device) -> Vec<Vec<Residual>> {
         let mut inputs = self.stem_width;
         let stages = self.layers.iter().zip(&self.widths).enumerate();
         stages
             .map(|(stage, (&blocks, &width))| {
                 let block = |index: usize| {
-                    let stride = if stage > 0 && index == 0 { 2 } else { 1 };
-                    let block = self.residual([inputs, width], stride, device);
+                    let keeps = self.last_stage != LastStage::Strided && stage + 1 == self.layers.len();
+                    let dilates = keeps && (index > 0 || self.last_stage == LastStage::DilatedThroughout);
+                    let stride = if stage > 0 && index == 0 && !keeps { 2 } else { 1 };
+                    let block = self.residual([inputs, width], stride, 1 + usize::from(dilates), device);
                     inputs = width * self.block.expansion();
                     block
                 };
@@ -127,12 +165,19 @@ impl ResidualBody {
             .collect()
     }
 
-    fn residual(&self, [inputs, width]: [usize; 2], stride: usize, device: &Device) -> Residual {
+    fn residual(&self, [inputs, width]: [usize; 2], stride: usize, dilation: usize, device: &Device) -> Residual {
         let outputs = width * self.block.expansion();
         let convolution = |channels: [usize; 2], kernel: usize, stride: usize| {
             square(channels, kernel).with_stride([stride, stride]).init(device)
         };
-        let norm = |channels: usize| BatchNorm::new(channels, device);
+        let norm = |channels: usize| self.norm.init(channels, device);
+        let dilated = |channels: [usize; 2], kernel: usize, stride: usize| {
+            let side = dilation * (kernel / 2);
+            let padding = PaddingConfig2d::Explicit(side, side, side, side);
+            let config = square(channels, kernel).with_stride([stride, stride]);
+            config.with_dilation([dilation, dilation]).with_padding(padding).init(device)
+        };
+        let first = self.stride == BottleneckStride::First;
         let projects = stride != 1 || inputs != outputs;
         let downsample = projects.then(|| (convolution([inputs, outputs], 1, stride), norm(outputs)));
         match self.block {
@@ -146,9 +191,9 @@ impl ResidualBody {
                 downsample,
             },
             ResidualBlock::Bottleneck => Residual {
-                conv1: convolution([inputs, width], 1, 1),
+                conv1: convolution([inputs, width], 1, if first { stride } else { 1 }),
                 bn1: norm(width),
-                conv2: convolution([width, width], self.kernel, stride),
+                conv2: dilated([width, width], self.kernel, if first { 1 } else { stride }),
                 bn2: norm(width),
                 conv3: Some(convolution([width, outputs], 1, 1)),
                 bn3: Some(norm(outputs)),
@@ -162,16 +207,21 @@ impl ResidualBody {
 #[derive(Module, Debug)]
 pub struct Residual {
     pub conv1: Conv2d,
-    pub bn1: BatchNorm,
+    pub bn1: Norm,
     pub conv2: Conv2d,
-    pub bn2: BatchNorm,
+    pub bn2: Norm,
     pub conv3: Option<Conv2d>,
-    pub bn3: Option<BatchNorm>,
+    pub bn3: Option<Norm>,
     /// The shortcut, where it cannot be the input itself.
-    pub downsample: Option<(Conv2d, BatchNorm)>,
+    pub downsample: Option<(Conv2d, Norm)>,
 }
 
 impl Residual {
+    /// By which factor it shrinks the sides of a map.
+    pub fn stride(&self) -> usize {
+        self.conv1.stride[0] * self.conv2.stride[0]
+    }
+
     /// `[B, C, H, W] -> [B, C', H', W']`
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let shortcut = match &self.downsample {
@@ -220,7 +270,18 @@ mod tests {
 
     fn body(block: ResidualBlock) -> ResidualBody {
         let (layers, widths) = (vec![1, 2], vec![2, 4]);
-        ResidualBody { channels: 3, block, stem: ResidualStem::Large, stem_width: 8, layers, widths, kernel: 3 }
+        ResidualBody {
+            channels: 3,
+            block,
+            stem: ResidualStem::Large,
+            stem_width: 8,
+            layers,
+            widths,
+            kernel: 3,
+            stride: BottleneckStride::default(),
+            last_stage: LastStage::default(),
+            norm: NormKind::default(),
+        }
     }
 
     #[test]
@@ -228,7 +289,7 @@ mod tests {
         for block in [ResidualBlock::Basic, ResidualBlock::Bottleneck] {
             let mut block = body(block).stages(&device::cpu()).remove(1).remove(1);
             assert!(block.downsample.is_none());
-            let last = block.bn3.as_mut().unwrap_or(&mut block.bn2);
+            let Norm::Batch(last) = block.bn3.as_mut().unwrap_or(&mut block.bn2) else { panic!("it is trained") };
             last.gamma = Param::from_tensor(last.gamma.val().zeros_like());
             let map = random([2, last.gamma.dims()[0], 3, 5], 1);
             assert_close(&block.forward(map.clone(), &mut Pass::silent()), &relu(map), 0.0);
@@ -271,6 +332,30 @@ mod tests {
     }
 
     #[test]
+    fn a_stride_in_the_first_convolution_gives_the_same_size() {
+        let body = ResidualBody { stride: BottleneckStride::First, ..body(ResidualBlock::Bottleneck) };
+        let block = body.stages(&device::cpu()).remove(1).remove(0);
+        assert_eq!((block.conv1.stride, block.conv2.stride, block.stride()), ([2, 2], [1, 1], 2));
+        assert_eq!(block.forward(random([1, 8, 7, 6], 1), &mut Pass::silent()).dims(), [1, 16, 4, 3]);
+    }
+
+    #[test]
+    fn a_dilated_last_stage_keeps_the_map_and_has_the_same_parameters() {
+        for (last_stage, dilations) in [(LastStage::Dilated, [1, 2]), (LastStage::DilatedThroughout, [2, 2])] {
+            let body = ResidualBody { last_stage, ..body(ResidualBlock::Bottleneck) };
+            let blocks = body.stages(&device::cpu()).remove(1);
+            let found: Vec<usize> = blocks.iter().map(|block| block.conv2.dilation[0]).collect();
+            assert_eq!(found, dilations);
+            let (map, mut pass) = (random([1, 8, 7, 6], 1), Pass::silent());
+            let map = blocks.iter().fold(map, |map, block| block.forward(map, &mut pass));
+            assert_eq!(map.dims(), [1, 16, 7, 6]);
+            let mut ledger = Ledger::default();
+            let shape = blocks.iter().fold(vec![8, 7, 6], |shape, block| block.cost(shape, &mut ledger));
+            assert_eq!(shape, [16, 7, 6]);
+        }
+    }
+
+    #[test]
     fn what_cannot_work_is_named() {
         let good = body(ResidualBlock::Basic);
         let refusal = |body: ResidualBody| body.validate().unwrap_err().to_string();
@@ -284,6 +369,14 @@ mod tests {
             "`widths`: each of 2 stages has a width from 1 to 65536, got [1]"
         );
         assert_eq!(refusal(ResidualBody { kernel: 4, ..good.clone() }), "`kernel`: must be odd and at most 31, got 4");
+        assert_eq!(
+            refusal(ResidualBody { last_stage: LastStage::Dilated, ..good.clone() }),
+            "`last_stage`: dilation is for bottlenecks, the blocks are basic"
+        );
+        assert_eq!(
+            refusal(ResidualBody { norm: NormKind::Frozen { epsilon: -1.0 }, ..good.clone() }),
+            "`norm`: epsilon must be at least 0 and below 1, got -1"
+        );
         assert_eq!(refusal(ResidualBody { stem_width: 0, ..good }), "`stem_width`: must be from 1 to 65536, got 0");
     }
 }

@@ -6,7 +6,8 @@ mod limits;
 pub mod text;
 
 pub use classify::{
-    AnyPreset, Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset, deit,
-    deit3, non_local_resnet, preset, presets, regnet, resnet, san, sasa, vit,
+    AnyPreset, Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset,
+    StagedBackbone, Trunk, TrunkConfig, TrunkStage, deit, deit3, non_local_resnet, preset, presets, regnet, resnet,
+    san, sasa, vit,
 };
 pub use text::{TextPreset, language_model, rnn_search, transformer, translator};

@@ -89,11 +89,6 @@ pub fn length(slots: &[Slot]) -> usize {
     slots.last().map_or(0, |slot| slot.range.end)
 }
 
-/// Whether a tensor is a running statistic, which no optimiser moves.
-fn is_statistic(name: &str) -> bool {
-    name.ends_with("running_mean") || name.ends_with("running_var")
-}
-
 /// Implements how a visitor or mapper follows the names.
 macro_rules! follow {
     () => {
@@ -116,7 +111,7 @@ impl ModuleVisitor for Finder {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let name = self.path.name();
         let Layout { parameters, statistics } = &mut self.layout;
-        let slots = if is_statistic(&name) { statistics } else { parameters };
+        let slots = if self.path.is_statistic() { statistics } else { parameters };
         let (start, shape) = (length(slots), param.lazy_shape().to_vec());
         let range = start..start + shape.iter().product::<usize>();
         slots.push(Slot { name, shape, range });
@@ -133,7 +128,7 @@ struct Reader {
 impl ModuleVisitor for Reader {
     follow!();
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let statistic = is_statistic(&self.path.name());
+        let statistic = self.path.is_statistic();
         if statistic || self.parameters {
             self.values[usize::from(statistic)].extend(param.val().into_data().iter::<f32>());
         }
@@ -150,7 +145,7 @@ struct Adder<'a> {
 impl ModuleVisitor for Adder<'_> {
     follow!();
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if is_statistic(&self.path.name()) {
+        if self.path.is_statistic() {
             return;
         }
         let slot = self.slots.next().expect("the model is the one of the layout");
@@ -176,10 +171,11 @@ impl ModuleMapper for Writer<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name = self.path.name();
         let (device, shape) = (param.lazy_device(), param.lazy_shape());
-        let rest = &mut self.values[usize::from(is_statistic(&name))];
+        let is_statistic = self.path.is_statistic();
+        let rest = &mut self.values[usize::from(is_statistic)];
         let values = rest.split_off(..shape.num_elements()).expect("the values are those of the layout");
         let value = Tensor::<D>::from_data(TensorData::new(values.to_vec(), shape), &device);
-        let wants_gradient = device.is_autodiff() && !is_statistic(&name) && (self.trained)(&name);
+        let wants_gradient = device.is_autodiff() && !is_statistic && (self.trained)(&name);
         Param::initialized(param.id, if wants_gradient { value.require_grad() } else { value })
     }
 }

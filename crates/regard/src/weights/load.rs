@@ -19,6 +19,8 @@ pub struct LoadOptions {
     pub from: Option<Upstream>,
     /// Keep the model's own head, for this number of classes, instead of the checkpoint's.
     pub new_head: Option<usize>,
+    /// Leave the checkpoint's head out: for the trunk of a detector, which has none.
+    pub without_head: bool,
     /// Rows and columns of patches of the model; a square when none.
     pub grid: Option<[usize; 2]>,
     /// Rows and columns of patches that the checkpoint was made for; a square when none.
@@ -58,6 +60,9 @@ pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -
     }
     let upstream = options.from.unwrap_or_else(|| recognise(checkpoint.tensors.keys().map(String::as_str)));
     let mut tensors = translate(checkpoint.tensors, upstream)?;
+    if options.without_head {
+        tensors.retain(|name, _| !is_head(name));
+    }
     let wanted = shapes(&model);
     let new_head = match options.new_head {
         Some(classes) => replace_head(&model, &wanted, &mut tensors, classes)?,

@@ -88,6 +88,13 @@ impl Path {
         self.containers.pop();
     }
 
+    /// Whether the tensor here is a running statistic or another constant, which no optimiser moves.
+    pub(crate) fn is_statistic(&self) -> bool {
+        let is_running = |name: &String| name == "running_mean" || name == "running_var";
+        let is_frozen = |container: &String| container.ends_with("FrozenBatchNorm");
+        self.parts.last().is_some_and(is_running) || self.containers.last().is_some_and(is_frozen)
+    }
+
     pub(crate) fn name(&self) -> String {
         let mut name = String::new();
         for (part, container) in self.parts.iter().zip(&self.containers) {

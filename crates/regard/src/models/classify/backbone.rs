@@ -3,6 +3,8 @@
 use burn::tensor::Tensor;
 
 use crate::Pass;
+use crate::cost::Ledger;
+use crate::layers::Linear;
 
 /// What one stage of a network gives.
 #[derive(Clone, Debug)]
@@ -22,4 +24,23 @@ pub trait Backbone {
     /// # Panics
     /// When the images do not fit the model.
     fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap>;
+}
+
+/// A backbone of several stages, each coarser than the one before, which can be the trunk of a detector.
+pub trait StagedBackbone: Backbone {
+    /// Writes the costs up to the last stage for a picture `[C, H, W]`, gives the shape of every stage's map.
+    fn stage_costs(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>>;
+
+    /// The same, gives the shape of the last map.
+    fn last_cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
+        self.stage_costs(shape, ledger).pop().expect("a network has a stage")
+    }
+}
+
+/// The head of a classifier.
+///
+/// # Panics
+/// When there is none: a trunk gives maps, not logits.
+pub(super) fn head(head: Option<&Linear>) -> &Linear {
+    head.expect("a trunk has no head: ask it for its features")
 }

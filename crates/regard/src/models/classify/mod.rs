@@ -10,6 +10,7 @@ pub mod regnet;
 pub mod resnet;
 pub mod san;
 pub mod sasa;
+mod trunk;
 pub mod vit;
 
 use burn::module::Module;
@@ -23,8 +24,9 @@ use crate::data::Preprocess;
 use crate::layers::packed::PackedForm;
 use crate::{Error, Pass};
 
-pub use backbone::{Backbone, FeatureMap};
+pub use backbone::{Backbone, FeatureMap, StagedBackbone};
 pub use inspect::{FamilyConfig, ImageTransformer, Inspect};
+pub use trunk::{Trunk, TrunkConfig, TrunkStage};
 
 /// A named configuration of a paper.
 #[derive(Clone, Copy, Debug)]

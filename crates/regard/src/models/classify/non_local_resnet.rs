@@ -18,8 +18,8 @@ use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{
-    BatchNorm, GlobalAverage, Linear, NonLocal, NonLocalConfig, PoolOrder, Residual, ResidualBlock, ResidualBody,
-    ResidualStem, check_size,
+    BottleneckStride, GlobalAverage, LastStage, Linear, NonLocal, NonLocalConfig, Norm, NormKind, PoolOrder, Residual,
+    ResidualBlock, ResidualBody, ResidualStem, check_size,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
@@ -168,6 +168,9 @@ impl NonLocalResNetConfig {
             layers: self.layers.clone(),
             widths: self.widths.clone(),
             kernel: 3,
+            stride: BottleneckStride::Middle,
+            last_stage: LastStage::Strided,
+            norm: NormKind::Batch,
         }
     }
 }
@@ -176,7 +179,7 @@ impl NonLocalResNetConfig {
 #[derive(Module, Debug)]
 pub struct NonLocalResNet {
     pub conv1: Conv2d,
-    pub bn1: BatchNorm,
+    pub bn1: Norm,
     pub maxpool: Option<MaxPool2d>,
     /// The stages: `layer1`, `layer2`, ..
     pub layer_: Vec<Vec<Residual>>,

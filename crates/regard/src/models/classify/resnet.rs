@@ -2,7 +2,8 @@
 //! He et al. 2015, "Deep Residual Learning for Image Recognition", arXiv:1512.03385.
 //!
 //! The convolutional baseline of the attention papers. Differences from the paper:
-//! - bottlenecks stride in their middle convolution (v1.5), as in torchvision, whose key names these are;
+//! - bottlenecks stride in their middle convolution (v1.5) unless told otherwise, as in torchvision, whose key names
+//!   these are;
 //! - ResNet-26 and -38, with 5x5 and 7x7 bottlenecks, are the baselines of SAN (arXiv:2004.13621) and SASA
 //!   (arXiv:1906.05909), `width` is the factor of SASA's figure 5;
 //! - `resnet-nano` is ours, for small pictures.
@@ -14,13 +15,15 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::residual;
 use serde::{Deserialize, Serialize};
 
-use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset};
+use super::backbone::head;
+use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset, StagedBackbone};
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, folded, linear};
 use crate::layers::{
-    BatchNorm, GlobalAverage, Linear, Residual, ResidualBlock, ResidualBody, ResidualStem, check_size,
+    BottleneckStride, GlobalAverage, LastStage, Linear, Norm, NormKind, Residual, ResidualBlock, ResidualBody,
+    ResidualStem, check_size,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass, device};
@@ -47,6 +50,9 @@ pub struct ResNetConfig {
     /// Side of the convolutions in a block that are not 1x1.
     #[serde(default = "three")]
     pub kernel: usize,
+    /// Which convolution of a bottleneck halves the map.
+    #[serde(default)]
+    pub stride: BottleneckStride,
 }
 
 fn one() -> f64 {
@@ -72,6 +78,7 @@ impl ResNetConfig {
             widths: vec![64, 128, 256, 512],
             width: 1.0,
             kernel: 3,
+            stride: BottleneckStride::Middle,
         }
     }
 
@@ -106,9 +113,24 @@ impl ResNetConfig {
     pub fn init(&self, device: &Device) -> Result<ResNet, Error> {
         self.validate()?;
         let body = self.body();
-        let (conv1, bn1, maxpool) = body.stem(device);
         let fc = Linear::new(body.outputs(), self.classes, device);
-        Ok(ResNet { conv1, bn1, maxpool, layer_: body.stages(device), fc })
+        Ok(ResNet { fc: Some(fc), ..Self::headless(&body, device) })
+    }
+
+    /// The network without its head, for a detector; `classes` and `image` have no meaning.
+    ///
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn trunk(&self, norm: NormKind, last_stage: LastStage, device: &Device) -> Result<ResNet, Error> {
+        Self { classes: 1, ..self.clone() }.validate()?;
+        let body = ResidualBody { last_stage, norm, ..self.body() };
+        body.validate()?;
+        Ok(Self::headless(&body, device))
+    }
+
+    fn headless(body: &ResidualBody, device: &Device) -> ResNet {
+        let (conv1, bn1, maxpool) = body.stem(device);
+        ResNet { conv1, bn1, maxpool, layer_: body.stages(device), fc: None }
     }
 
     fn body(&self) -> ResidualBody {
@@ -121,6 +143,9 @@ impl ResNetConfig {
             layers: self.layers.clone(),
             widths: self.widths.iter().map(scaled).collect(),
             kernel: self.kernel,
+            stride: self.stride,
+            last_stage: LastStage::Strided,
+            norm: NormKind::Batch,
         }
     }
 }
@@ -129,21 +154,22 @@ impl ResNetConfig {
 #[derive(Module, Debug)]
 pub struct ResNet {
     pub conv1: Conv2d,
-    pub bn1: BatchNorm,
+    pub bn1: Norm,
     pub maxpool: Option<MaxPool2d>,
     /// The stages: `layer1`, `layer2`, ..
     pub layer_: Vec<Vec<Residual>>,
-    pub fc: Linear,
+    /// None in a trunk.
+    pub fc: Option<Linear>,
 }
 
 impl ResNet {
     /// `[B, C, H, W] -> [B, classes]`; records the maps that blocks (`layer1.0`) and stages (`layer1`) give.
     ///
     /// # Panics
-    /// When pictures have other channels.
+    /// When pictures have other channels, or the network is a trunk.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let features = GlobalAverage.forward(self.through_stages(images, pass, |_, _| ()));
-        self.fc.forward(features)
+        head(self.fc.as_ref()).forward(features)
     }
 
     /// `[B, C, H, W] -> [B, C', H', W']`: the map of the last stage; `after` sees the map of every stage, from 0.
@@ -175,13 +201,32 @@ impl ResNet {
 
 impl Backbone for ResNet {
     fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap> {
-        let first = if self.maxpool.is_some() { 4 } else { 1 };
+        let mut stride = if self.maxpool.is_some() { 4 } else { 1 };
         let mut features = Vec::new();
         self.through_stages(images, pass, |stage, map| {
-            let name = format!("layer{}", stage + 1);
-            features.push(FeatureMap { name, stride: first << stage, map: map.clone() });
+            stride *= self.layer_[stage].iter().map(Residual::stride).product::<usize>();
+            features.push(FeatureMap { name: format!("layer{}", stage + 1), stride, map: map.clone() });
         });
         features
+    }
+}
+
+impl StagedBackbone for ResNet {
+    fn stage_costs(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
+        let mut shape = ledger.part("conv1", &self.conv1, shape);
+        shape = ledger.part("bn1", &self.bn1, shape);
+        ledger.each("relu", &shape, |elements| Work::Activation { elements });
+        if let Some(pool) = &self.maxpool {
+            shape = ledger.part("maxpool", pool, shape);
+        }
+        let mut shapes = Vec::new();
+        for (stage, blocks) in (1..).zip(&self.layer_) {
+            for (index, block) in blocks.iter().enumerate() {
+                shape = ledger.part(format!("layer{stage}.{index}"), block, shape);
+            }
+            shapes.push(shape.clone());
+        }
+        shapes
     }
 }
 
@@ -227,26 +272,17 @@ impl ResNet {
             stem: folded(&self.conv1, &self.bn1)?,
             pool: self.maxpool.is_some(),
             blocks: self.layer_.iter().flatten().map(block).collect::<Option<_>>()?,
-            classifier: linear(&self.fc)?.map(|numbers| numbers.to_vec()),
+            classifier: linear(self.fc.as_ref()?)?.map(|numbers| numbers.to_vec()),
         }))
     }
 }
 
 impl Costed for ResNet {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let mut shape = ledger.part("conv1", &self.conv1, shape);
-        shape = ledger.part("bn1", &self.bn1, shape);
-        ledger.each("relu", &shape, |elements| Work::Activation { elements });
-        if let Some(pool) = &self.maxpool {
-            shape = ledger.part("maxpool", pool, shape);
-        }
-        for (stage, blocks) in (1..).zip(&self.layer_) {
-            for (index, block) in blocks.iter().enumerate() {
-                shape = ledger.part(format!("layer{stage}.{index}"), block, shape);
-            }
-        }
+        let shape = self.last_cost(shape, ledger);
+        let Some(fc) = &self.fc else { return shape };
         ledger.part("avgpool", &GlobalAverage, shape);
-        ledger.within("fc", |ledger| self.fc.cost_as_head(ledger))
+        ledger.within("fc", |ledger| fc.cost_as_head(ledger))
     }
 }
 

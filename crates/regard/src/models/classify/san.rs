@@ -13,7 +13,8 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset};
+use super::backbone::head;
+use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset, StagedBackbone};
 use crate::attention::{PairPosition, PairRelation, PatchRelation};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
@@ -135,14 +136,24 @@ impl SanConfig {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn init(&self, device: &Device) -> Result<San, Error> {
-        self.validate()?;
+        let trunk = self.trunk(device)?;
+        positive("classes", self.classes)?;
+        Ok(San { fc: Some(Linear::new(self.widths[self.widths.len() - 1], self.classes, device)), ..trunk })
+    }
+
+    /// The network without its head, for a detector; `classes` has no meaning.
+    ///
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn trunk(&self, device: &Device) -> Result<San, Error> {
+        Self { classes: 1, ..self.clone() }.validate()?;
         let first = self.widths[0];
         let stages = (0..self.widths.len()).map(|stage| self.stage(stage, device)).collect::<Result<_, Error>>()?;
         Ok(San {
             conv_in: Pointwise::unbiased(self.channels, first, device),
             bn_in: norm(first, device),
             stages,
-            fc: Linear::new(self.widths[self.widths.len() - 1], self.classes, device),
+            fc: None,
         })
     }
 
@@ -185,7 +196,8 @@ pub struct San {
     pub conv_in: Pointwise,
     pub bn_in: BatchNorm,
     pub stages: Vec<Stage>,
-    pub fc: Linear,
+    /// None in a trunk.
+    pub fc: Option<Linear>,
 }
 
 impl San {
@@ -193,11 +205,11 @@ impl San {
     /// that blocks (`stages.0.layer.0`) and stages (`stages.0`) give.
     ///
     /// # Panics
-    /// When pictures have another number of channels, or become smaller than a footprint mirrors.
+    /// When pictures have another number of channels, become smaller than a footprint mirrors, or the network is a trunk.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let map = self.through_stages(images, pass, |_, _| ());
         let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
-        self.fc.forward(features)
+        head(self.fc.as_ref()).forward(features)
     }
 }
 
@@ -227,6 +239,20 @@ impl Backbone for San {
             features.push(FeatureMap { name: format!("stages.{stage}"), stride: 2 << stage, map: map.clone() });
         });
         features
+    }
+}
+
+impl StagedBackbone for San {
+    fn stage_costs(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
+        let shape = ledger.part("conv_in", &self.conv_in, shape);
+        let mut shape = ledger.part("bn_in", &self.bn_in, shape);
+        ledger.each("relu", &shape, activation);
+        let mut shapes = Vec::new();
+        for (index, stage) in self.stages.iter().enumerate() {
+            shape = ledger.part(format!("stages.{index}"), stage, shape);
+            shapes.push(shape.clone());
+        }
+        shapes
     }
 }
 
@@ -290,14 +316,10 @@ impl Packing for San {
 
 impl Costed for San {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let shape = ledger.part("conv_in", &self.conv_in, shape);
-        let mut shape = ledger.part("bn_in", &self.bn_in, shape);
-        ledger.each("relu", &shape, activation);
-        for (index, stage) in self.stages.iter().enumerate() {
-            shape = ledger.part(format!("stages.{index}"), stage, shape);
-        }
+        let shape = self.last_cost(shape, ledger);
+        let Some(fc) = &self.fc else { return shape };
         ledger.pool("mean", &shape, [1, 1], shape[1] * shape[2]);
-        ledger.within("fc", |ledger| self.fc.cost_as_head(ledger))
+        ledger.within("fc", |ledger| fc.cost_as_head(ledger))
     }
 }
 

@@ -17,8 +17,10 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset};
+use super::backbone::head;
+use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset, StagedBackbone};
 use crate::convolution::Convolve;
+use crate::cost::Ledger;
 use crate::data::Preprocess;
 use crate::layers::{
     AttentionStem, AttentionStemConfig, BatchNorm, Linear, LocalAttention, LocalAttentionConfig, Pointwise, block_max,
@@ -192,7 +194,18 @@ impl SasaConfig {
     /// # Errors
     /// When a field cannot work; the error names it.
     pub fn init(&self, device: &Device) -> Result<Sasa, Error> {
-        self.validate()?;
+        let trunk = self.trunk(device)?;
+        positive("classes", self.classes)?;
+        let features = EXPANSION * self.widths[self.widths.len() - 1];
+        Ok(Sasa { fc: Some(Linear::new(features, self.classes, device)), ..trunk })
+    }
+
+    /// The network without its head, for a detector; `classes` has no meaning.
+    ///
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn trunk(&self, device: &Device) -> Result<Sasa, Error> {
+        Self { classes: 1, ..self.clone() }.validate()?;
         let bn = norm(self.stem_width, device);
         let stem = if let Some(attn) = self.attention_stem() {
             Stem::Attention(AttendingStem { attn: attn.init(device)?, bn })
@@ -201,8 +214,7 @@ impl SasaConfig {
             Stem::Convolution(ConvolvingStem { conv, bn })
         };
         let groups = (0..self.widths.len()).map(|group| self.group(group, device)).collect::<Result<_, Error>>()?;
-        let features = EXPANSION * self.widths[self.widths.len() - 1];
-        Ok(Sasa { stem, groups, fc: Linear::new(features, self.classes, device) })
+        Ok(Sasa { stem, groups, fc: None })
     }
 
     fn group(&self, group: usize, device: &Device) -> Result<Vec<Block>, Error> {
@@ -262,7 +274,8 @@ fn convolution(inputs: usize, outputs: usize, side: usize, stride: usize, device
 pub struct Sasa {
     pub stem: Stem,
     pub groups: Vec<Vec<Block>>,
-    pub fc: Linear,
+    /// None in a trunk.
+    pub fc: Option<Linear>,
 }
 
 impl Sasa {
@@ -270,11 +283,11 @@ impl Sasa {
     /// attention stem (`stem.attn.weights`), and the maps that blocks give (`groups.0.0`).
     ///
     /// # Panics
-    /// When pictures have another number of channels, or the blocks of an attention stem do not fill them.
+    /// When pictures have another number of channels, the blocks of an attention stem do not fill them, or the network is a trunk.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let map = self.through_groups(images, pass, |_, _| ());
         let features: Tensor<2> = map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2);
-        self.fc.forward(features)
+        head(self.fc.as_ref()).forward(features)
     }
 }
 
@@ -311,6 +324,12 @@ impl Backbone for Sasa {
             features.push(FeatureMap { name: format!("groups.{group}"), stride: first << group, map: map.clone() });
         });
         features
+    }
+}
+
+impl StagedBackbone for Sasa {
+    fn stage_costs(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
+        cost::of_groups(self, shape, ledger)
     }
 }
 

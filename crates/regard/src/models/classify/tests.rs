@@ -209,8 +209,8 @@ const FAMILIES: &[(&str, &str, &str, &str)] = &[
     (
         "non-local-resnet-nano",
         r#"{"image": [16, 16], "layers": [1, 1, 2, 1], "placement": "every"}"#,
-        "layer_.0.0.bn2.gamma",
-        "layer_.3.0.bn2.gamma",
+        "layer_.0.0.bn2.Batch.gamma",
+        "layer_.3.0.bn2.Batch.gamma",
     ),
     (
         "san-nano-pairwise",

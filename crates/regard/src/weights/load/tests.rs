@@ -148,3 +148,23 @@ fn a_wrong_checkpoint_says_how_many_classes_it_has_or_what_it_looks_like() {
         "{error}"
     );
 }
+
+#[test]
+fn a_classifiers_weights_fill_a_trunk_without_their_head() {
+    let checkpoint = || checkpoint("resnet_basic");
+    let width = checkpoint().tensors["conv1.weight"].shape()[0];
+    let fields: serde_json::Value = Fixture::load("resnet_basic").config;
+    let network = crate::models::preset("resnet-18").unwrap().config;
+    let network =
+        [("stem_width", width.into()), ("widths", fields["channels"].clone()), ("layers", fields["layers"].clone())]
+            .into_iter()
+            .fold(network, |network, (field, value)| network.with(field, value).unwrap());
+    let trunk = crate::models::TrunkConfig::new(network).init(&device::cpu()).unwrap();
+    let error = problems(fit(trunk.clone(), checkpoint(), &LoadOptions::default()).unwrap_err());
+    assert!(error.contains("unexpected `fc.weight`"), "{error}");
+    let options = LoadOptions { without_head: true, ..LoadOptions::default() };
+    let loaded = fit(trunk, checkpoint(), &options).unwrap();
+    let mut expected = checkpoint().tensors;
+    expected.retain(|name, _| !name.starts_with("fc."));
+    assert_eq!(tensors(&loaded.model), expected);
+}

@@ -18,7 +18,7 @@ pub(super) fn kernel(san: &model::San) -> Option<San> {
         return None;
     }
     let stages = san.stages.iter().map(stage).collect::<Option<Vec<_>>>()?;
-    let [weight_out, bias] = linear(&san.fc)?.map(|numbers| numbers.to_vec());
+    let [weight_out, bias] = linear(san.fc.as_ref()?)?.map(|numbers| numbers.to_vec());
     let answer = Conv1x1 { weight: weight_out, bias };
     Some(San::new(weight.dims()[1], folded(&san.conv_in, &san.bn_in), stages, answer))
 }

@@ -1,18 +1,27 @@
 //! What a network costs, line by line as its forward pass runs.
 
-use super::{Block, Sasa, Spatial, Stem};
+use super::{Block, Sasa, Spatial, StagedBackbone, Stem};
 use crate::cost::{Costed, Ledger, Work};
+
+/// Up to the last group; the shape of every group's map.
+pub(super) fn of_groups(sasa: &Sasa, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
+    let mut shape = ledger.part("stem", &sasa.stem, shape);
+    let mut shapes = Vec::new();
+    for (group, blocks) in sasa.groups.iter().enumerate() {
+        for (index, block) in blocks.iter().enumerate() {
+            shape = ledger.part(format!("groups.{group}.{index}"), block, shape);
+        }
+        shapes.push(shape.clone());
+    }
+    shapes
+}
 
 impl Costed for Sasa {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let mut shape = ledger.part("stem", &self.stem, shape);
-        for (group, blocks) in self.groups.iter().enumerate() {
-            for (index, block) in blocks.iter().enumerate() {
-                shape = ledger.part(format!("groups.{group}.{index}"), block, shape);
-            }
-        }
+        let shape = self.last_cost(shape, ledger);
+        let Some(fc) = &self.fc else { return shape };
         ledger.pool("mean", &shape, [1, 1], shape[1] * shape[2]);
-        ledger.within("fc", |ledger| self.fc.cost_as_head(ledger))
+        ledger.within("fc", |ledger| fc.cost_as_head(ledger))
     }
 }
 
