@@ -1,7 +1,7 @@
 //! Which models are measured: one or several names.
 
 use burn::tensor::Device;
-use regard::weights::{ModelSource, Origin};
+use regard::weights::{ModelSource, WeightsOrigin};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -90,7 +90,7 @@ impl CandidateArgs {
 impl Candidate {
     /// Whether it comes from a run, which may have seen all but the test of its data.
     pub fn is_trained_here(&self) -> bool {
-        self.source.origin == Origin::Run
+        self.source.origin == WeightsOrigin::Run
     }
 
     pub fn classes(&self) -> usize {

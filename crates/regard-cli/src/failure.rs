@@ -1,21 +1,21 @@
-//! What a user hears when something fails: what, about which thing, and what to do.
+//! Failures of commands as users see them: what failed, where, and what to do.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::panic::{self, UnwindSafe};
 
-/// Why a command ended without its result.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Something the user gave cannot work: status 2. `details` are for whoever asks with `--verbose`.
+    /// Bad input of the user: status 2. `details` are shown with `--verbose`.
     Input { message: String, hint: String, details: Vec<String> },
-    /// Something of ours or of the machine failed: status 1.
+    /// A bug, or a failure of the machine: status 1.
     Ours { message: String, hint: String },
-    /// A check ran to its end and found what should not be: status 1.
+    /// A check finished and found problems: status 1.
     Found { message: String, hint: String },
-    /// A signal stopped it: 128 and its number, as shells have it.
+    /// A signal stopped it: status 128 plus its number, as in shells.
     Stopped { message: String, hint: String, status: u8 },
-    /// Nobody reads our output any more: no failure at all.
+    /// The output pipe was closed: not a failure.
     Pipe,
 }
 
@@ -32,13 +32,13 @@ impl Failure {
         Self::Found { message: message.to_string(), hint: hint.to_string() }
     }
 
-    /// With the process that failed, of several.
+    /// Adds the rank of the process that failed.
     #[cfg(feature = "mpi")]
     #[must_use]
     pub fn of_rank(mut self, rank: usize) -> Self {
         if let Self::Input { message, .. } | Self::Ours { message, .. } | Self::Found { message, .. } = &mut self {
             let name = format!("rank {rank}: ");
-            // an error of the ranks themselves has it already
+            // errors of communication name it already
             if !message.starts_with(&name) {
                 message.insert_str(0, &name);
             }
@@ -46,7 +46,7 @@ impl Failure {
         self
     }
 
-    /// What failed, without the hint.
+    /// The message, without the hint.
     pub fn message(&self) -> &str {
         match self {
             Self::Input { message, .. }
@@ -66,9 +66,9 @@ impl Failure {
         }
     }
 
-    /// Runs a command; a panic becomes a failure of ours, told like every other.
+    /// Runs a command; a panic becomes [`Failure::Ours`].
     pub fn of_panics(run: impl FnOnce() -> Result<(), Self> + UnwindSafe) -> Result<(), Self> {
-        // RUST_BACKTRACE asks for the usual report
+        // with RUST_BACKTRACE, keep the usual report of a panic
         if std::env::var_os("RUST_BACKTRACE").is_none() {
             panic::set_hook(Box::new(|_| {}));
         }
@@ -82,7 +82,7 @@ impl Failure {
         })
     }
 
-    /// Says it on stderr in one write, so that what other processes say there cannot stand in its middle.
+    /// Prints it on stderr in one write, so that the output of other processes cannot interleave.
     pub fn tell(&self, verbose: bool) {
         let mut text = format!("{self}\n");
         if let Self::Input { details, .. } = self
@@ -94,7 +94,7 @@ impl Failure {
                 text += "note: `--verbose` lists every tensor\n";
             }
         }
-        // nothing is left to do when stderr is gone too
+        // nothing can be done if stderr is closed too
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
@@ -128,12 +128,12 @@ impl From<regard::Error> for Failure {
             regard::Error::Weights { problems, looks_like, classes } => {
                 let hint = match (classes, looks_like) {
                     _ if problems.iter().any(|problem| problem.contains("NaN")) => {
-                        "such weights cannot answer anything: was the training stopped when it diverged?".into()
+                        "these weights are unusable: did the training diverge?".into()
                     }
                     (Some(classes), _) => format!("the weights are for {classes} classes: `--set classes={classes}`"),
                     (None, Some(presets)) => format!("name the model of these weights: {presets}, then `=WEIGHTS`"),
                     (None, None) => {
-                        "`regard models` lists the presets; a run folder or a TOML file says what a model of your own is".into()
+                        "`regard models` lists the presets; for your own model give its run folder or TOML file".into()
                     }
                 };
                 let details = if problems.len() > 3 { problems.clone() } else { Vec::new() };
@@ -141,7 +141,7 @@ impl From<regard::Error> for Failure {
             }
             regard::Error::Device { .. } => Self::input(error, "`--device cpu` works in every build"),
             regard::Error::Diverged { .. } | regard::Error::Rank { .. } => {
-                Self::ours(error, "the last checkpoint is whole")
+                Self::ours(error, "the last checkpoint is intact")
             }
             regard::Error::Analysis { .. } => {
                 Self::input(error, "`regard analyse --help` says what each analysis needs")
@@ -151,20 +151,20 @@ impl From<regard::Error> for Failure {
     }
 }
 
-/// What may help with a file, by what the system or the reader says.
+/// A hint for an error with a file, from its reason.
 fn file_hint(reason: &str) -> &'static str {
     let os = |number: u32| reason.contains(&format!("(os error {number})"));
     match () {
         () if os(2) => "is the path right?",
-        () if os(13) || os(1) => "may this user read and write it?",
-        () if os(20) || os(21) => "a file is needed where this is a folder, or the other way round",
-        () if os(28) || os(122) => "the disk is full: make room, or write somewhere else",
-        () if os(30) => "this file system cannot be written: write somewhere else",
-        () if reason.contains("whole") || reason.contains("end of file") || reason.contains("bytes are there") => {
-            "is the file whole? a download that broke off looks like this"
+        () if os(13) || os(1) => "check the permissions",
+        () if os(20) || os(21) => "a folder was given instead of a file, or a file instead of a folder",
+        () if os(28) || os(122) => "the disk is full: free some space, or write elsewhere",
+        () if os(30) => "the file system is read-only: write elsewhere",
+        () if ["complete", "whole", "end of file", ": only "].iter().any(|text| reason.contains(text)) => {
+            "is the file complete? it looks like an interrupted download"
         }
-        () if reason.to_lowercase().contains("checksum") => "the file was damaged: fetch or write it again",
-        () => "the line above says what is wrong with this file",
+        () if reason.to_lowercase().contains("checksum") => "the file is damaged: download or write it again",
+        () => "the line above says what is wrong with the file",
     }
 }
 
@@ -190,8 +190,8 @@ mod tests {
         };
         assert!(hint("No space left on device (os error 28)").contains("the disk is full"));
         assert!(hint("No such file or directory (os error 2)").ends_with("is the path right?"));
-        assert!(hint("Permission denied (os error 13)").contains("may this user"));
-        assert!(hint("not a whole safetensors file: ..").contains("whole?"));
+        assert!(hint("Permission denied (os error 13)").contains("check the permissions"));
+        assert!(hint("not a complete safetensors file: ..").contains("complete?"));
         assert!(!hint("the file is empty").contains("is the path right"));
     }
 

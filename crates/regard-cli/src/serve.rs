@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use regard::translate::Bundle;
-use regard::weights::{EMBEDDED, Origin};
+use regard::weights::{EMBEDDED, WeightsOrigin};
 use regard_serve::{Classifier, Entry, Error, Event, Reload, Service, Settings, Tell, Token};
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr};
@@ -167,7 +167,7 @@ impl Source {
         let source = ChangeArgs::default().source(model)?;
         note_fresh(&source)?;
         // what comes along is not slower than it has to be; eight bits are for what was asked for
-        let int8 = int8 && source.origin != Origin::Embedded;
+        let int8 = int8 && source.origin != WeightsOrigin::Embedded;
         let loaded = model::Classifier::load(&source, int8, device)?;
         let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
         let classifier = Classifier::new(loaded.model, loaded.config, loaded.preprocess, labels, device);

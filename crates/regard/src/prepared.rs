@@ -114,7 +114,7 @@ impl StreamedModel {
     pub fn new(mut model: Model) -> Result<Self, Error> {
         let uniform = blocks_mut(&mut model).is_some() && transformer(&model).is_some();
         let lazy = blocks_mut(&mut model).filter(|_| uniform).map(std::mem::take);
-        model = weights::read_rest(model, "")?;
+        model = weights::read_lazy_tensors(model, "")?;
         let Some(lazy) = lazy else { return Ok(Self { model, without_blocks: None }) };
         if let Some(blocks) = blocks_mut(&mut model) {
             *blocks = lazy;
@@ -132,7 +132,7 @@ impl StreamedModel {
         let [batch, channels, rows, columns] = images.dims();
         let kernel = without_blocks.filter(|kernel| batch == 1 && kernel.accepts(channels, [rows, columns]));
         let (Some(kernel), Some(blocks)) = (kernel, blocks_mut(&mut model)) else {
-            return Ok(PackedModel::new(weights::read_rest(model, "")?).forward(images));
+            return Ok(PackedModel::new(weights::read_lazy_tensors(model, "")?).forward(images));
         };
         let blocks = std::mem::take(blocks).into_iter().enumerate().map(lazy_block).collect();
         let (device, data) = (images.device(), images.into_data());
@@ -175,7 +175,7 @@ fn lazy_block((index, block): (usize, EncoderBlock)) -> LazyBlock<Error> {
 
 /// Reads a map if it is still in its file, and packs it.
 fn packed_map(map: Linear, scale: Option<LayerScale>, place: &str) -> Result<PackedLinear, Error> {
-    let map = weights::read_rest(map, place)?;
+    let map = weights::read_lazy_tensors(map, place)?;
     let scale = scale.map(|scale| numbers(&scale.gamma));
     let pair = linear(&map).expect("`is_uniform` looked for the bias");
     Ok(PackedLinear::new(both(&pair), scale.as_deref(), Precision::Float))

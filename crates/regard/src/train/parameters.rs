@@ -8,7 +8,7 @@ use burn::tensor::{Gradients, Tensor, TensorData};
 use std::ops::Range;
 
 use crate::Error;
-use crate::weights::{Path, Tensors};
+use crate::weights::{ModulePath, Tensors};
 
 /// Where every tensor of a model is: parameters in one array, running statistics in another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub struct Slot {
 impl Layout {
     /// The layout of a model, in the order of its fields.
     pub fn of(model: &impl Module) -> Self {
-        let mut finder = Finder { path: Path::default(), layout: Self { parameters: vec![], statistics: vec![] } };
+        let mut finder =
+            Finder { path: ModulePath::default(), layout: Self { parameters: vec![], statistics: vec![] } };
         model.visit(&mut finder);
         finder.layout
     }
@@ -36,20 +37,20 @@ impl Layout {
     /// Adds the gradients of a model's parameters; what has none adds nothing.
     pub fn add_gradients(&self, model: &impl Module, gradients: &Gradients, sums: &mut [f32]) {
         let slots = self.parameters.iter();
-        model.visit(&mut Adder { path: Path::default(), slots, gradients, sums });
+        model.visit(&mut Adder { path: ModulePath::default(), slots, gradients, sums });
     }
 }
 
 /// Parameters and running statistics of a model.
 pub fn values(model: &impl Module) -> [Vec<f32>; 2] {
-    let mut reader = Reader { path: Path::default(), values: [Vec::new(), Vec::new()], parameters: true };
+    let mut reader = Reader { path: ModulePath::default(), values: [Vec::new(), Vec::new()], parameters: true };
     model.visit(&mut reader);
     reader.values
 }
 
 /// Running statistics of a model.
 pub fn statistics(model: &impl Module) -> Vec<f32> {
-    let mut reader = Reader { path: Path::default(), values: [Vec::new(), Vec::new()], parameters: false };
+    let mut reader = Reader { path: ModulePath::default(), values: [Vec::new(), Vec::new()], parameters: false };
     model.visit(&mut reader);
     let [_, statistics] = reader.values;
     statistics
@@ -57,7 +58,7 @@ pub fn statistics(model: &impl Module) -> Vec<f32> {
 
 /// The model with other parameters and statistics; those for which `trained` says no get no gradient.
 pub fn write<M: Module>(model: M, values: [&[f32]; 2], trained: &dyn Fn(&str) -> bool) -> M {
-    model.map(&mut Writer { path: Path::default(), values, trained })
+    model.map(&mut Writer { path: ModulePath::default(), values, trained })
 }
 
 /// Values under their names, each behind a prefix.
@@ -102,7 +103,7 @@ macro_rules! follow {
 }
 
 struct Finder {
-    path: Path,
+    path: ModulePath,
     layout: Layout,
 }
 
@@ -119,7 +120,7 @@ impl ModuleVisitor for Finder {
 }
 
 struct Reader {
-    path: Path,
+    path: ModulePath,
     values: [Vec<f32>; 2],
     /// Whether parameters are read too.
     parameters: bool,
@@ -136,7 +137,7 @@ impl ModuleVisitor for Reader {
 }
 
 struct Adder<'a> {
-    path: Path,
+    path: ModulePath,
     slots: std::slice::Iter<'a, Slot>,
     gradients: &'a Gradients,
     sums: &'a mut [f32],
@@ -161,7 +162,7 @@ impl ModuleVisitor for Adder<'_> {
 }
 
 struct Writer<'a> {
-    path: Path,
+    path: ModulePath,
     values: [&'a [f32]; 2],
     trained: &'a dyn Fn(&str) -> bool,
 }

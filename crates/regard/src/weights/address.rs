@@ -26,7 +26,7 @@ pub enum Address {
     },
 }
 
-/// What a repository calls its weights.
+/// The file names of weights in a repository.
 pub(super) const HUGGING_FACE_FILES: [&str; 2] = ["model.safetensors", "pytorch_model.bin"];
 
 impl FromStr for Address {
@@ -37,7 +37,7 @@ impl FromStr for Address {
         if let Some(repository) = text.strip_prefix("hf:") {
             let parts: Vec<&str> = repository.split('/').collect();
             let [owner, name, file @ ..] = parts.as_slice() else {
-                return Err(wrong("a repository is `hf:owner/name`, with its owner"));
+                return Err(wrong("must be `hf:owner/name`, with an owner"));
             };
             let (name, revision) = name.split_once('@').map_or((*name, None), |(name, at)| (name, Some(at)));
             if !file.iter().chain([owner, &name]).chain(&revision).all(|part| is_plain(part)) {
@@ -57,7 +57,7 @@ impl FromStr for Address {
         let hash = fragment.map(|fragment| {
             let hash = fragment.strip_prefix("sha256=").filter(|hash| is_hash(hash));
             hash.map(str::to_ascii_lowercase)
-                .ok_or_else(|| wrong("`#sha256=` is followed by 8 to 64 hexadecimal digits"))
+                .ok_or_else(|| wrong("`#sha256=` must be followed by 8 to 64 hexadecimal digits"))
         });
         Ok(Self::Web { url: url.to_string(), hash: hash.transpose()? })
     }
@@ -78,12 +78,12 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Where it is kept in a cache: the file of a web address, the folder of a repository.
+    /// Its path in the cache: the file of a web address, the folder of a repository.
     pub(super) fn cached_as(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),
             Self::HuggingFace { owner, name, revision, .. } => {
-                // another revision must not get the same files
+                // every revision has its own folder
                 let revision = revision.as_ref().map_or_else(String::new, |revision| format!("@{revision}"));
                 ["hf", owner, &format!("{name}{revision}")].iter().collect()
             }
@@ -92,7 +92,7 @@ impl Address {
                 let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
                 let mut parts: Vec<String> = path.split('/').map(plain).collect();
                 if query.is_some() || parts.join("/") != path {
-                    // another address must not get the same file
+                    // every address has its own file
                     let hash = format!("{:x}", Sha256::digest(url));
                     parts.insert(1.min(parts.len()), hash[..16].to_string());
                 }
@@ -102,14 +102,14 @@ impl Address {
     }
 }
 
-/// The SHA-256 that an address promises, or its beginning.
+/// The SHA-256 given in an address, or its beginning.
 pub(super) fn known_hash(address: &Address) -> Option<String> {
     let Address::Web { url, hash } = address else { return None };
     let name = url.rsplit('/').next().unwrap_or_default();
     let of_name = || {
         let stem = name.strip_suffix(".pth").or_else(|| name.strip_suffix(".pt"))?;
         let (_, end) = stem.rsplit_once('-')?;
-        // digits alone are more likely a date
+        // only digits: more likely a date
         let is_date = end.bytes().all(|byte| byte.is_ascii_digit());
         (is_hash(end) && !is_date && end == end.to_ascii_lowercase()).then(|| end.to_string())
     };
@@ -120,7 +120,7 @@ fn is_hash(text: &str) -> bool {
     (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether a part of a path means the same in an address and in every file system.
+/// Whether a part of a path is valid in addresses and on every file system.
 fn is_plain(part: &str) -> bool {
     plain(part) == part
 }

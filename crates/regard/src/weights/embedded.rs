@@ -1,6 +1,6 @@
-//! Small classifiers that come with the library, trained here on the pictures that come with it (`fashion`).
+//! Small classifiers embedded in the library, trained on the dataset embedded in it (`fashion`).
 //!
-//! `docs/results.md` has the commands that trained them; `examples/embed_classifiers.rs` makes their files of the runs.
+//! `docs/results.md` has the commands that trained them; `examples/embed_classifiers.rs` makes their files from the runs.
 
 use burn::tensor::Device;
 use std::path::Path;
@@ -31,32 +31,32 @@ macro_rules! embedded {
     };
 }
 
-/// One of each kind of attention, and one without.
+/// One model for each kind of attention, and one without attention.
 pub const EMBEDDED: [Embedded; 4] = embedded!["vit", "san", "sasa", "resnet"];
 
 impl Embedded {
     /// # Errors
-    /// When the files were spoiled before they were built in.
+    /// When the embedded files are damaged.
     pub fn load(&self, device: &Device) -> Result<(Model, ModelConfig, Preprocess), Error> {
         let (config, preprocess) = self.describe()?;
         Ok((self.fill(config.init(device)?)?, config, preprocess))
     }
 
-    /// Its configuration, and what it expects of a picture.
+    /// Its configuration and preprocessing.
     pub(super) fn describe(&self) -> Result<(ModelConfig, Preprocess), Error> {
         let spoiled = |error: toml::de::Error| Error::file(Path::new(self.name), error.message());
         Ok((ModelConfig::from_toml(self.model)?, toml::from_str(self.preprocess).map_err(spoiled)?))
     }
 
-    /// A model of its configuration with its weights.
+    /// Loads its weights into a model of its configuration.
     pub(super) fn fill(&self, model: Model) -> Result<Model, Error> {
         fill(model, &from_bytes(self.weights, Path::new(self.name))?)
     }
 
-    /// What the classes are called.
+    /// The class names.
     ///
     /// # Panics
-    /// Never: the pictures are built in.
+    /// Never: the dataset is embedded.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
         dataset::open("fashion", Part::Test).expect("it is embedded").classes().to_vec()

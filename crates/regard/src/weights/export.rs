@@ -1,4 +1,4 @@
-//! From a model to files that others load: safetensors under timm's or Hugging Face's names, and their `config.json`.
+//! Exports a model for other libraries: safetensors under timm's or Hugging Face's names, and `config.json`.
 //!
 //! timm reads the folder with `create_model("local-dir:FOLDER")`, transformers with `from_pretrained("FOLDER")`.
 
@@ -18,33 +18,33 @@ use crate::Error;
 use crate::data::{Filter, Preprocess, Resize};
 use crate::models::{self, ModelConfig};
 
-/// What the files say beside the weights.
+/// What is written in addition to the weights.
 #[derive(Clone, Debug)]
 pub struct Export {
     pub to: Upstream,
     /// The name of the architecture in timm, such as `deit_tiny_patch16_224`.
     pub architecture: String,
-    /// Rows and columns of the pictures it was made for.
+    /// Rows and columns of the input images.
     pub image: [usize; 2],
     /// Attention heads of a transformer; Hugging Face needs them.
     pub heads: Option<usize>,
-    /// What layer norms add to the variance.
+    /// The epsilon of layer norms.
     pub epsilon: f64,
     pub preprocess: Preprocess,
     /// Names of the classes; numbers when none.
     pub labels: Option<Vec<String>>,
-    /// The whole configuration, which our own reader prefers: timm has only the name of an architecture.
+    /// The complete configuration, for our own reader: timm's file has only the name of an architecture.
     pub config: Option<ModelConfig>,
-    /// The maps of a transformer's blocks as bytes, for `regard` alone.
+    /// Whether the linear layers of a transformer's blocks are written as int8, which only `regard` reads.
     pub int8: bool,
 }
 
 impl Export {
-    /// What a loaded model says of itself.
+    /// The export of a loaded model.
     #[must_use]
     pub fn of(loaded: &LoadedModel, to: Upstream) -> Self {
         let fields = serde_json::to_value(&loaded.config).expect("a configuration is plain data");
-        // a preset for other classes or another size is still of that architecture
+        // a preset with other classes or another size still has that architecture
         let same = |config: &ModelConfig| {
             let alike = config
                 .with("classes", fields["classes"].clone())
@@ -67,21 +67,21 @@ impl Export {
     }
 }
 
-/// Writes `model.safetensors` and `config.json` into a folder, which is made if needed; for Hugging Face also
+/// Writes `model.safetensors` and `config.json` into a folder, which is created if needed; for Hugging Face also
 /// `preprocessor_config.json`.
 ///
 /// # Errors
 /// When the upstream has no name for a tensor, or a file cannot be written.
 pub fn export(model: &impl Module, folder: &Path, options: &Export) -> Result<(), Error> {
     let ours: Tensors = tensors(model).into_iter().map(|(name, tensor)| (name, tensor.convert::<f32>())).collect();
-    if options.int8 && (options.to == Upstream::HuggingFace || !ours.keys().any(|name| int8::is_map(name))) {
-        return Err(Error::config("int8", "is for transformers, under the names of timm"));
+    if options.int8 && (options.to == Upstream::HuggingFace || !ours.keys().any(|name| int8::is_quantised(name))) {
+        return Err(Error::config("int8", "works only for transformers, with the names of timm"));
     }
     let (theirs, config) = match options.to {
         Upstream::Timm | Upstream::Regard => (timm(&ours), timm_config(&ours, options)),
         Upstream::HuggingFace => (hugging_face(&ours)?, hugging_face_config(&ours, options)?),
         other => {
-            let reason = format!("can be written as timm or hugging-face, not as {other:?}");
+            let reason = format!("must be timm or hugging-face, got {other:?}");
             return Err(Error::config("to", reason));
         }
     };
@@ -124,7 +124,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     crate::file::replace(path, bytes).map_err(|error| Error::file(path, error))
 }
 
-/// The bytes of a safetensors file; `folder` is where they will go, for the error.
+/// The bytes of a safetensors file; errors name `folder`.
 pub(crate) fn to_bytes(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Error> {
     let failed = |error: safetensors::SafeTensorError| Error::file(folder, error);
     let views = tensors.iter().map(|(name, tensor)| {
@@ -137,7 +137,7 @@ pub(crate) fn to_bytes(tensors: &Tensors, folder: &Path) -> Result<Vec<u8>, Erro
     safetensors::serialize(views, Some(format)).map_err(failed)
 }
 
-/// Our tensors, with 1x1 convolutions as convolutions: `[out, in]` is `[out, in, 1, 1]` there.
+/// Our tensors in timm's shapes: a 1x1 convolution is `[out, in]` here and `[out, in, 1, 1]` there.
 fn timm(tensors: &Tensors) -> Tensors {
     let is_convolution = |name: &str| {
         let mut parts = name.rsplit('.');
@@ -157,7 +157,7 @@ fn timm(tensors: &Tensors) -> Tensors {
     tensors.iter().map(as_theirs).collect()
 }
 
-fn side(tensors: &Tensors, name: &str, axis: usize) -> Option<usize> {
+fn axis_size(tensors: &Tensors, name: &str, axis: usize) -> Option<usize> {
     tensors.get(name)?.shape().to_vec().get(axis).copied()
 }
 
@@ -169,16 +169,16 @@ fn timm_config(tensors: &Tensors, options: &Export) -> Value {
     let Export { image: [rows, columns], preprocess, .. } = options;
     let mut config = json!({
         "architecture": options.architecture,
-        "num_classes": side(tensors, head, 0),
-        "num_features": side(tensors, head, 1),
+        "num_classes": axis_size(tensors, head, 0),
+        "num_features": axis_size(tensors, head, 1),
         "pretrained_cfg": {
             "custom_load": false,
-            "input_size": [side(tensors, first, 1), rows, columns],
+            "input_size": [axis_size(tensors, first, 1), rows, columns],
             "interpolation": match preprocess.filter { Filter::Bicubic => "bicubic", Filter::Bilinear => "bilinear" },
             "crop_pct": preprocess.crop,
             "mean": preprocess.mean.map(decimal),
             "std": preprocess.std.map(decimal),
-            "num_classes": side(tensors, head, 0),
+            "num_classes": axis_size(tensors, head, 0),
             "first_conv": first.trim_end_matches(".weight"),
             "classifier": head.trim_end_matches(".weight"),
         },
@@ -195,16 +195,16 @@ fn timm_config(tensors: &Tensors, options: &Export) -> Value {
     config
 }
 
-/// 0.485 as 0.485, not as the nearest f32 spelled out.
+/// The shortest decimal of an f32: 0.485, not 0.48500001430511475.
 fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }
 
 fn hugging_face_config(tensors: &Tensors, options: &Export) -> Result<Value, Error> {
-    let heads = options.heads.ok_or_else(|| Error::config("heads", "Hugging Face's config needs their number"))?;
+    let heads = options.heads.ok_or_else(|| Error::config("heads", "is required for Hugging Face's config"))?;
     let [rows, columns] = options.image;
     let image = if rows == columns { json!(rows) } else { json!([rows, columns]) };
-    let classes = side(tensors, "head.weight", 0).unwrap_or(0);
+    let classes = axis_size(tensors, "head.weight", 0).unwrap_or(0);
     let depth = tensors.keys().filter(|name| rename(name, "blocks.{i}.norm1.weight", "").is_some()).count();
     let (kind, architecture) = if tensors.contains_key("dist_token") {
         ("deit", "DeiTForImageClassificationWithTeacher")
@@ -220,17 +220,17 @@ fn hugging_face_config(tensors: &Tensors, options: &Export) -> Result<Value, Err
     Ok(json!({
         "architectures": [architecture],
         "model_type": kind,
-        "hidden_size": side(tensors, "patch_embed.proj.weight", 0),
+        "hidden_size": axis_size(tensors, "patch_embed.proj.weight", 0),
         "num_hidden_layers": depth,
         "num_attention_heads": heads,
-        "intermediate_size": side(tensors, "blocks.0.mlp.fc1.weight", 0),
+        "intermediate_size": axis_size(tensors, "blocks.0.mlp.fc1.weight", 0),
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "layer_norm_eps": options.epsilon,
         "image_size": image,
-        "patch_size": side(tensors, "patch_embed.proj.weight", 2),
-        "num_channels": side(tensors, "patch_embed.proj.weight", 1),
+        "patch_size": axis_size(tensors, "patch_embed.proj.weight", 2),
+        "num_channels": axis_size(tensors, "patch_embed.proj.weight", 1),
         "qkv_bias": tensors.contains_key("blocks.0.attn.qkv.bias"),
         "id2label": labels,
         "label2id": numbers,
@@ -238,7 +238,7 @@ fn hugging_face_config(tensors: &Tensors, options: &Export) -> Result<Value, Err
     }))
 }
 
-/// What transformers' processor of ViT or DeiT does to a picture.
+/// The preprocessing, as the config of transformers' image processor for ViT or DeiT.
 fn hugging_face_processor(options: &Export) -> Value {
     let Preprocess { mean, std, crop, filter, resize } = options.preprocess;
     let [rows, columns] = options.image;
@@ -248,7 +248,7 @@ fn hugging_face_processor(options: &Export) -> Value {
         Resize::Stretch => json!({ "height": resized(rows), "width": resized(columns) }),
     };
     json!({
-        // the one that crops
+        // the ViT processor does not crop
         "image_processor_type": "DeiTImageProcessor",
         "do_resize": true,
         "size": size,

@@ -1,6 +1,6 @@
 //! Weights from the network: `hf:owner/name[@revision][/file]` and web addresses, kept in a cache folder.
 //!
-//! A SHA-256 is known from `#sha256=...` in the address, from Hugging Face's headers, or from a name such as
+//! The SHA-256 comes from `#sha256=...` in the address, from Hugging Face's headers, or from a name such as
 //! `deit_tiny_patch16_224-a1311bcf.pth`, whose last part is the beginning of the hash.
 
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use super::address::{Address, HUGGING_FACE_FILES, known_hash};
 use crate::Error;
 use crate::download::{Failure, Progress, download};
 
-/// Where files are fetched from and kept.
+/// Downloads files into a cache.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
-    /// The folder that holds what was fetched.
+    /// The cache folder.
     pub cache: PathBuf,
     /// Hugging Face, or a mirror of it.
     pub endpoint: String,
@@ -21,12 +21,12 @@ pub struct Fetcher {
     pub pause: Duration,
 }
 
-/// The file at an address, fetched unless it is there already; a path is itself.
+/// The local file for an address, downloaded unless it is in the cache; a path is returned unchanged.
 ///
 /// The cache is `$REGARD_CACHE` or the platform's folder for caches, Hugging Face is `$HF_ENDPOINT`.
 ///
 /// # Errors
-/// When there is no such file, the network cannot be reached or the content is not what was promised.
+/// When there is no such file, the network cannot be reached or the checksum does not match.
 pub fn fetch(address: &str, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, Error> {
     match address.parse()? {
         Address::Path(path) => Ok(path),
@@ -36,14 +36,14 @@ pub fn fetch(address: &str, progress: &mut dyn FnMut(Progress)) -> Result<PathBu
 
 impl Fetcher {
     /// # Errors
-    /// When no folder for caches is known.
+    /// When there is no cache folder.
     pub fn from_environment() -> Result<Self, Error> {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let cache = match set("REGARD_CACHE") {
             Some(folder) => PathBuf::from(folder),
             None => cache_folder().ok_or_else(|| Error::Fetch {
                 address: "cache".into(),
-                reason: "no home folder is known; REGARD_CACHE can name one for downloads".into(),
+                reason: "no home folder; set REGARD_CACHE to a folder for downloads".into(),
             })?,
         };
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
@@ -53,7 +53,7 @@ impl Fetcher {
     /// The file at an address; see [`fetch`](fn@fetch).
     ///
     /// # Errors
-    /// When there is no such file, the network cannot be reached or the content is not what was promised.
+    /// When there is no such file, the network cannot be reached or the checksum does not match.
     pub fn fetch(&self, address: &Address, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf, Error> {
         let places: Vec<(String, PathBuf)> = match address {
             Address::Path(path) => return Ok(path.clone()),
@@ -111,7 +111,7 @@ impl Fetcher {
         }
     }
 
-    /// The address of a file of a repository, and where it is kept.
+    /// The address of a file in a repository, and its path in the cache.
     fn in_repository(&self, address: &Address, file: &str) -> Option<(String, PathBuf)> {
         let Address::HuggingFace { owner, name, revision, .. } = address else { return None };
         let (endpoint, revision) = (self.endpoint.trim_end_matches('/'), revision.as_deref().unwrap_or("main"));
@@ -120,7 +120,7 @@ impl Fetcher {
     }
 }
 
-/// The platform's folder for caches.
+/// The platform's cache folder.
 fn cache_folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());

@@ -1,9 +1,9 @@
-//! Checkpoints as files: safetensors, and those of `PyTorch` and `NumPy`, told apart by their content.
+//! Reads checkpoint files: safetensors, `PyTorch` and `NumPy`, recognised by their content.
 //!
-//! Whatever the file holds, floats become f32, and so do bytes that have scales (`int8.rs`); other integers (counters such
-//! as `num_batches_tracked`) are left out.
-//! A file is data and never code: pickles are parsed by `pytorch-reader`, which knows what a tensor looks like and runs
-//! nothing. What a file claims about its sizes is held against how long the file is before memory is taken.
+//! All floats become f32, and so do int8 weights with scales (`int8.rs`). Other integers, such as the counter
+//! `num_batches_tracked`, are skipped.
+//! No code of a file is run: `pytorch-reader` parses pickles and knows only tensors. The sizes that a file claims are
+//! checked against its length before memory is allocated.
 
 use burn::tensor::{Bytes, TensorData};
 use half::{bf16, f16};
@@ -19,16 +19,16 @@ use std::path::Path;
 use super::{Tensors, int8, npz};
 use crate::Error;
 
-/// The tensors of a file, under the names that the file has for them.
+/// The tensors of a file, under the file's own names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     pub format: Format,
     pub tensors: Tensors,
-    /// Names of tensors with a value that is NaN or infinite, of those that were read into memory.
+    /// Names of the tensors in memory that contain NaN or infinity.
     pub not_finite: Vec<String>,
 }
 
-/// What a file turned out to be.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Safetensors,
@@ -36,31 +36,31 @@ pub enum Format {
     NumPy,
 }
 
-/// Keys under which training scripts save the weights beside their optimizer.
+/// Keys under which training scripts save the weights, next to optimizer state.
 const WRAPPERS: [&str; 4] = ["model", "state_dict", "model_state", "model_state_dict"];
 
 /// Reads every floating-point tensor of a file.
 ///
 /// # Errors
-/// When the file cannot be read, is of no known kind or is broken; the error names the file and the reason.
+/// When the file cannot be read, has an unknown format or is damaged; the error names the file and the reason.
 pub fn read(path: &Path) -> Result<Checkpoint, Error> {
-    read_as(path, Numbers::InMemory)
+    read_with_storage(path, TensorStorage::InMemory)
 }
 
-/// Where the numbers of large tensors are after reading.
+/// Where the values of large tensors are after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Numbers {
+pub(super) enum TensorStorage {
     InMemory,
-    /// In the file, until somebody looks at them: those that need no conversion.
+    /// Still in the file, read on first access; only tensors that need no conversion.
     InFile,
 }
 
-pub(super) fn read_as(path: &Path, numbers: Numbers) -> Result<Checkpoint, Error> {
+pub(super) fn read_with_storage(path: &Path, storage: TensorStorage) -> Result<Checkpoint, Error> {
     let broken = |reason: String| Error::file(path, reason);
     let start = first_bytes(path).map_err(|error| broken(error.to_string()))?;
     let (format, tensors) = match () {
         () if start.is_empty() => return Err(broken("the file is empty".into())),
-        () if is_safetensors(&start) => (Format::Safetensors, read_safetensors(path, numbers)),
+        () if is_safetensors(&start) => (Format::Safetensors, read_safetensors(path, storage)),
         () if start.starts_with(b"PK") && npz::is_npz(path) => (Format::NumPy, npz::read(path)),
         () if start.starts_with(b"version https://git-lfs") => {
             return Err(broken("a Git LFS pointer, not the file itself; `git lfs pull` fetches it".into()));
@@ -68,23 +68,23 @@ pub(super) fn read_as(path: &Path, numbers: Numbers) -> Result<Checkpoint, Error
         () if start.starts_with(b"<") => return Err(broken("a web page, not weights".into())),
         () => (Format::PyTorch, read_pytorch(path)),
     };
-    let Floats { mut tensors, mut not_finite } = tensors.map_err(broken)?;
+    let FloatTensors { mut tensors, mut not_finite } = tensors.map_err(broken)?;
     tensors.retain(|name, _| !name.ends_with("num_batches_tracked"));
     if tensors.is_empty() {
-        return Err(broken("no floating-point tensor in it".into()));
+        return Err(broken("contains no floating-point tensor".into()));
     }
     not_finite.sort();
     Ok(Checkpoint { format, tensors, not_finite })
 }
 
-/// Tensors as they are read, one by one.
+/// Collects tensors while a file is read.
 #[derive(Debug, Default)]
-pub(super) struct Floats {
+pub(super) struct FloatTensors {
     pub(super) tensors: Tensors,
     pub(super) not_finite: Vec<String>,
 }
 
-impl Floats {
+impl FloatTensors {
     pub(super) fn add(&mut self, name: String, (tensor, finite): (TensorData, bool)) {
         if !finite {
             self.not_finite.push(name.clone());
@@ -99,32 +99,32 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Eight bytes with the length of a JSON object, and the object.
+/// Whether a file starts with an 8-byte length and a JSON object.
 fn is_safetensors(start: &[u8]) -> bool {
     let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
     length.is_some_and(|length| length < 100_000_000) && start.get(8) == Some(&b'{')
 }
 
-/// Bytes of a tensor that is worth opening its file for once more.
+/// Tensors of at least so many bytes stay in the file with [`TensorStorage::InFile`].
 const LARGE: usize = 1 << 16;
 
-/// Tensor by tensor, on all threads: the file is never in memory as a whole.
-fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Floats, String> {
+/// Reads tensor by tensor on all threads, so that the file is never in memory as a whole.
+fn read_safetensors(path: &Path, storage: TensorStorage) -> Result<FloatTensors, String> {
     let (header, begin) = safetensors_header(path)?;
     let mut floats = Vec::new();
     for (name, info) in header.tensors() {
         if info.dtype == Dtype::I8 {
-            // scales lie elsewhere
+            // needs its scales, which are another tensor
             return safetensors_of(&std::fs::read(path).map_err(|error| error.to_string())?);
         }
         if let Some(kind) = float_of(&name, info.dtype)? {
             floats.push((name, kind, info));
         }
     }
-    let read = |(file, bytes): &mut (Option<File>, Vec<u8>), (name, kind, info): (String, Float, &TensorInfo)| {
+    let read = |(file, bytes): &mut (Option<File>, Vec<u8>), (name, kind, info): (String, FloatKind, &TensorInfo)| {
         let (start, end) = info.data_offsets;
-        let as_it_is = kind == Float::F32 && cfg!(target_endian = "little");
-        if numbers == Numbers::InFile && as_it_is && end - start >= LARGE {
+        let as_it_is = kind == FloatKind::F32 && cfg!(target_endian = "little");
+        if storage == TensorStorage::InFile && as_it_is && end - start >= LARGE {
             let bytes = Bytes::from_file(path, (end - start) as u64, begin + start as u64);
             let tensor = TensorData::from_bytes(bytes, info.shape.clone(), burn::tensor::DType::F32);
             return Ok((name, (tensor, true)));
@@ -139,12 +139,12 @@ fn read_safetensors(path: &Path, numbers: Numbers) -> Result<Floats, String> {
         Ok((name, kind.tensor(bytes, info.shape.clone())))
     };
     let read: Result<Vec<_>, String> = floats.into_par_iter().map_init(|| (None, Vec::new()), read).collect();
-    let mut floats = Floats::default();
+    let mut floats = FloatTensors::default();
     read?.into_iter().for_each(|(name, tensor)| floats.add(name, tensor));
     Ok(floats)
 }
 
-/// What the file says of itself, and where its numbers begin. It must be as long as it says.
+/// The header, and the offset of the data. The file must be as long as the header says.
 fn safetensors_header(path: &Path) -> Result<(Metadata, u64), String> {
     let read = || -> std::io::Result<(Vec<u8>, u64)> {
         let mut file = File::open(path)?;
@@ -157,19 +157,19 @@ fn safetensors_header(path: &Path) -> Result<(Metadata, u64), String> {
     };
     let (header, len) = read().map_err(|error| error.to_string())?;
     let begin = 8 + header.len() as u64;
-    let whole = |reason: &dyn std::fmt::Display| format!("not a whole safetensors file: {reason}");
+    let whole = |reason: &dyn std::fmt::Display| format!("not a complete safetensors file: {reason}");
     if let Some(name) = repeated_name(&header).map_err(|error| whole(&error))? {
-        return Err(format!("two tensors are called `{name}`"));
+        return Err(format!("two tensors are named `{name}`"));
     }
     let header: Metadata = serde_json::from_slice(&header).map_err(|error| whole(&error))?;
-    let told = begin.saturating_add(header.data_len() as u64);
-    if told != len {
-        return Err(whole(&format!("it has {len} bytes and says {told}")));
+    let expected = begin.saturating_add(header.data_len() as u64);
+    if expected != len {
+        return Err(whole(&format!("it has {len} bytes, its header says {expected}")));
     }
     Ok((header, begin))
 }
 
-/// The first name that a JSON object has twice: of two tensors with one name, parsers keep whichever comes last.
+/// The first repeated name in a JSON object: of two tensors with the same name, parsers keep only the last.
 fn repeated_name(header: &[u8]) -> Result<Option<String>, serde_json::Error> {
     struct Names(Option<String>);
     impl<'de> serde::Deserialize<'de> for Names {
@@ -198,14 +198,14 @@ fn repeated_name(header: &[u8]) -> Result<Option<String>, serde_json::Error> {
     serde_json::from_slice::<Names>(header).map(|Names(repeated)| repeated)
 }
 
-/// The tensors of a safetensors file that was read already; `path` is for the error.
+/// The tensors of a safetensors file in memory; errors name `path`.
 pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Tensors, Error> {
     safetensors_of(bytes).map(|floats| floats.tensors).map_err(|reason| Error::file(path, reason))
 }
 
-fn safetensors_of(bytes: &[u8]) -> Result<Floats, String> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
-    let (mut floats, mut bytes) = (Floats::default(), Vec::new());
+fn safetensors_of(bytes: &[u8]) -> Result<FloatTensors, String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a complete safetensors file: {error}"))?;
+    let (mut floats, mut bytes) = (FloatTensors::default(), Vec::new());
     for (name, view) in file.iter() {
         if view.dtype() == Dtype::I8 {
             bytes.push((name.to_string(), view));
@@ -217,13 +217,13 @@ fn safetensors_of(bytes: &[u8]) -> Result<Floats, String> {
     Ok(floats)
 }
 
-/// None for whole numbers, which are left out.
-fn float_of(name: &str, dtype: Dtype) -> Result<Option<Float>, String> {
+/// None for integers, which are skipped.
+fn float_of(name: &str, dtype: Dtype) -> Result<Option<FloatKind>, String> {
     Ok(Some(match dtype {
-        Dtype::F64 => Float::F64,
-        Dtype::F32 => Float::F32,
-        Dtype::F16 => Float::F16,
-        Dtype::BF16 => Float::BF16,
+        Dtype::F64 => FloatKind::F64,
+        Dtype::F32 => FloatKind::F32,
+        Dtype::F16 => FloatKind::F16,
+        Dtype::BF16 => FloatKind::BF16,
         Dtype::BOOL
         | Dtype::U8
         | Dtype::I8
@@ -237,18 +237,19 @@ fn float_of(name: &str, dtype: Dtype) -> Result<Option<Float>, String> {
     }))
 }
 
-fn read_pytorch(path: &Path) -> Result<Floats, String> {
+fn read_pytorch(path: &Path) -> Result<FloatTensors, String> {
     let reader = open_pytorch(path).map_err(|error| match error {
         PytorchError::InvalidFormat(reason) if reason.starts_with("not a PyTorch checkpoint") => {
             "neither safetensors nor a PyTorch nor a NumPy file".to_string()
         }
         error => error.to_string(),
     })?;
-    let floats = reader.into_tensors().into_values().filter_map(|tensor| Some((Float::of(tensor.dtype())?, tensor)));
+    let floats =
+        reader.into_tensors().into_values().filter_map(|tensor| Some((FloatKind::of(tensor.dtype())?, tensor)));
     let floats: Vec<_> = floats.collect();
     let claimed = floats.iter().try_fold(0u64, |sum, (_, tensor)| sum.checked_add(tensor.byte_len() as u64));
-    within_reason(path, claimed)?;
-    let mut read = Floats::default();
+    check_claimed_size(path, claimed)?;
+    let mut read = FloatTensors::default();
     for (kind, tensor) in floats {
         let bytes = tensor.read().map_err(|error| error.to_string())?;
         read.add(tensor.name.clone(), kind.tensor(&bytes, tensor.shape().to_vec()));
@@ -256,11 +257,11 @@ fn read_pytorch(path: &Path) -> Result<Floats, String> {
     Ok(read)
 }
 
-/// The dictionary that holds the weights: the file's own, or one that a training script put into it.
+/// The dictionary with the weights: the outermost, or one inside it that a training script wrote.
 fn open_pytorch(path: &Path) -> Result<PytorchReader, PytorchError> {
     let whole = PytorchReader::new(path)?;
     for wrapper in WRAPPERS {
-        // a key of that name can also hold something else, such as the name of the model
+        // such a key may also hold something else, such as the model's name
         if let Ok(reader) = PytorchReader::with_top_level_key(path, wrapper)
             && !reader.is_empty()
         {
@@ -270,27 +271,27 @@ fn open_pytorch(path: &Path) -> Result<PytorchReader, PytorchError> {
     Ok(whole)
 }
 
-/// Refuses a file that claims far more than it can hold: weights are noise, and noise does not compress.
-pub(super) fn within_reason(path: &Path, claimed: Option<u64>) -> Result<(), String> {
+/// Refuses a file that claims far more bytes than it has: weights hardly compress.
+pub(super) fn check_claimed_size(path: &Path, claimed: Option<u64>) -> Result<(), String> {
     let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     let most = length.saturating_mul(8).saturating_add(1 << 24);
     match claimed {
         Some(claimed) if claimed <= most => Ok(()),
-        Some(claimed) => Err(format!("{length} bytes of file claim {claimed} bytes of tensors")),
-        None => Err(format!("{length} bytes of file claim more tensors than memory can address")),
+        Some(claimed) => Err(format!("a file of {length} bytes claims {claimed} bytes of tensors")),
+        None => Err(format!("a file of {length} bytes claims more tensors than memory can address")),
     }
 }
 
-/// The floats that become f32.
+/// The floating-point types that are converted to f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Float {
+pub(super) enum FloatKind {
     F64,
     F32,
     F16,
     BF16,
 }
 
-impl Float {
+impl FloatKind {
     fn of(kind: DType) -> Option<Self> {
         match kind {
             DType::F64 => Some(Self::F64),
@@ -329,7 +330,7 @@ impl Float {
     }
 }
 
-/// Looked at while they are converted: a second sweep would read a large model's memory once more.
+/// Converts and checks for NaN and infinity in one pass: a second one would read all memory of a large model again.
 fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> (Vec<f32>, bool) {
     let mut carries = 0;
     let number = |bytes: &[u8; N]| {
@@ -345,7 +346,7 @@ pub(super) fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(0, |carries, value| carries | exponent_carry(*value)) >> 31 == 0
 }
 
-/// The top bit is set for NaN and infinity, whose exponents are all ones: three operations, eight or sixteen values at a time.
+/// The top bit is set for NaN and infinity, whose exponent bits are all ones. Three operations, so that it vectorises.
 const fn exponent_carry(value: f32) -> u32 {
     (value.to_bits() & 0x7f80_0000).wrapping_add(0x0080_0000)
 }

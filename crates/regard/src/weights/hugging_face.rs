@@ -1,16 +1,16 @@
-//! What Hugging Face writes beside weights: `config.json` and `preprocessor_config.json`, in our words.
+//! Reads the files next to Hugging Face weights: `config.json` and `preprocessor_config.json`.
 //!
-//! What these files leave out has the default of `transformers`; what we cannot do is an error that names the field.
+//! Missing fields have the defaults of `transformers`; an unsupported value is an error that names the field.
 
 use serde_json::{Value, json};
 
 use crate::data::{Filter, Preprocess, Resize};
 use crate::models::ModelConfig;
 
-/// What layer norms of Hugging Face's vision transformers add to the variance when nothing else is said.
+/// The default epsilon of layer norms in Hugging Face's vision transformers.
 pub(super) const EPSILON: f64 = 1e-12;
 
-/// Whether a `config.json` is theirs: it says which kind of model it is.
+/// Whether a `config.json` is Hugging Face's: it has a `model_type`.
 pub(super) fn is_config(config: &Value) -> bool {
     config["model_type"].is_string()
 }
@@ -21,13 +21,13 @@ pub(super) fn model(config: &Value) -> Result<ModelConfig, String> {
     let own = match kind {
         "vit" => json!({ "model": "vit", "pool": "class-token" }),
         "deit" => json!({ "model": "deit", "distilled": true }),
-        other => return Err(format!("`model_type` is `{other}`; of Hugging Face's models `vit` and `deit` are read")),
+        other => return Err(format!("`model_type` is `{other}`; only `vit` and `deit` are supported")),
     };
     if config["hidden_act"].as_str().is_some_and(|name| name != "gelu") {
-        return Err(format!("`hidden_act` is {}, and only gelu is supported", config["hidden_act"]));
+        return Err(format!("`hidden_act` must be gelu, got {}", config["hidden_act"]));
     }
     if config["qkv_bias"] == json!(false) {
-        return Err("`qkv_bias` is false, and only models with this bias are supported".into());
+        return Err("`qkv_bias` must be true, got false".into());
     }
     let number = |field: &str, usual: u64| config[field].as_u64().unwrap_or(usual);
     let image = sides(&config["image_size"]).unwrap_or([224, 224]);
@@ -48,7 +48,7 @@ pub(super) fn model(config: &Value) -> Result<ModelConfig, String> {
     serde_json::from_value(fields).map_err(|error| error.to_string())
 }
 
-/// What layer norms add to the variance.
+/// The epsilon of layer norms.
 pub(super) fn epsilon(config: &Value) -> Option<f64> {
     config["layer_norm_eps"].as_f64()
 }
@@ -56,7 +56,7 @@ pub(super) fn epsilon(config: &Value) -> Option<f64> {
 fn classes(config: &Value) -> usize {
     let names = config["id2label"].as_object().map(serde_json::Map::len);
     let count = config["num_labels"].as_u64().map(|count| count as usize);
-    // a config without names is one of two classes
+    // without names, the default is two classes
     names.or(count).unwrap_or(2)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn labels(config: &Value) -> Option<Vec<String>> {
     (!placeholders).then_some(names)
 }
 
-/// What a `preprocessor_config.json` does to a picture.
+/// The preprocessing that a `preprocessor_config.json` describes.
 pub(super) fn preprocess(config: &Value) -> Result<Preprocess, String> {
     let kind = ["image_processor_type", "feature_extractor_type"].iter().find_map(|field| config[*field].as_str());
     let deit = kind.is_some_and(|kind| kind.starts_with("DeiT"));
@@ -78,12 +78,12 @@ pub(super) fn preprocess(config: &Value) -> Result<Preprocess, String> {
         return Err("`do_rescale` and `do_resize` must be true".into());
     }
     if config["rescale_factor"].as_f64().is_some_and(|factor| (factor * 255.0 - 1.0).abs() > 1e-3) {
-        return Err(format!("`rescale_factor` is {}, and only 1/255 is supported", config["rescale_factor"]));
+        return Err(format!("`rescale_factor` must be 1/255, got {}", config["rescale_factor"]));
     }
     let filter = match config["resample"].as_u64().unwrap_or(if deit { 3 } else { 2 }) {
         2 => Filter::Bilinear,
         3 => Filter::Bicubic,
-        other => return Err(format!("`resample` is {other}; 2 (bilinear) and 3 (bicubic) are supported")),
+        other => return Err(format!("`resample` must be 2 (bilinear) or 3 (bicubic), got {other}")),
     };
     let size = &config["size"];
     let (resized, resize) = match size["shortest_edge"].as_u64() {

@@ -1,7 +1,7 @@
-//! Weights in eight bits: the linear maps of a transformer's blocks as bytes, with a scale for each output beside them.
+//! int8 weights: the linear layers of a transformer's blocks as bytes, with one scale per output.
 //!
-//! A file has `NAME` as whole numbers and `NAME_scale` as floats. Read again, the weights are the floats that they stand
-//! for, so every command takes such a file; rounded again, those floats are the same bytes.
+//! A file has `NAME` as int8 and `NAME_scale` as floats. Reading restores the floats, so every command takes such a file;
+//! quantising those floats again gives the same bytes.
 
 use burn::tensor::TensorData;
 use regard_kernels::integer::QuantizedWeights;
@@ -14,7 +14,7 @@ use super::Tensors;
 const SCALE: &str = "_scale";
 
 /// Whether [`PackedModel::int8`](crate::PackedModel::int8) computes with this weight in eight bits.
-pub(crate) fn is_map(name: &str) -> bool {
+pub(crate) fn is_quantised(name: &str) -> bool {
     let maps = ["attn.qkv.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"];
     name.starts_with("blocks.") && maps.iter().any(|map| name.ends_with(map))
 }
@@ -24,7 +24,7 @@ pub(crate) fn to_bytes(tensors: &Tensors) -> Result<Vec<u8>, SafeTensorError> {
     let (mut bytes, mut floats) = (BTreeMap::new(), BTreeMap::new());
     for (name, tensor) in tensors {
         let shape = tensor.shape().to_vec();
-        match (is_map(name), &shape[..]) {
+        match (is_quantised(name), &shape[..]) {
             (true, &[outputs, inputs]) => {
                 let weight: Vec<f32> = tensor.clone().try_to_vec().expect("tensors are f32 here");
                 let QuantizedWeights { values, scales } = QuantizedWeights::new(&weight, inputs);
@@ -44,7 +44,7 @@ pub(crate) fn to_bytes(tensors: &Tensors) -> Result<Vec<u8>, SafeTensorError> {
     safetensors::serialize(views, Some([("format".to_string(), "int8".to_string())].into()))
 }
 
-/// Whole numbers with their scales become floats; those without are counters, and left out.
+/// Restores floats from integers with scales; integers without scales are counters, and skipped.
 pub(crate) fn restore(tensors: &mut Tensors, bytes: Vec<(String, TensorView)>) -> Result<(), String> {
     for (name, view) in bytes {
         let Some(scales) = tensors.remove(&format!("{name}{SCALE}")) else { continue };

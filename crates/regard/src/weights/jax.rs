@@ -1,7 +1,7 @@
-//! Google's vision transformers: the names and the layouts of their `.npz` files.
-//! google-research/vision_transformer, and its successor `big_vision`, which counts parts of a block from zero.
+//! Names and layouts in the `.npz` files of Google's vision transformers.
+//! google-research/vision_transformer, and its successor `big_vision`, which numbers the parts of a block from zero.
 //!
-//! A matrix there is `[in, out]`, with heads apart: `[D, A, K]` into attention and `[A, K, D]` out of it.
+//! A matrix there is `[in, out]`, with an axis for heads: `[D, A, K]` into attention and `[A, K, D]` out of it.
 
 use burn::tensor::{Tensor, TensorData};
 
@@ -9,26 +9,26 @@ use super::Tensors;
 use super::rename::rename;
 use crate::device;
 
-/// How an array lies there, and so how it becomes ours.
+/// The layout of an array there, and with it the conversion to ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Layout {
-    /// As it is.
+pub(super) enum JaxLayout {
+    /// The same as ours.
     Same,
-    /// A vector, whatever the axes: `[A, K] -> [D]`.
+    /// Flattened to a vector: `[A, K] -> [D]`.
     Flat,
-    /// `[in, ...] -> [..., in]`, the outputs on one axis.
+    /// `[in, ...] -> [out, in]`, outputs flattened.
     Into,
-    /// `[..., out] -> [out, ...]`, the inputs on one axis.
+    /// `[..., out] -> [out, in]`, inputs flattened.
     OutOf,
     /// `[P, P, C, D] -> [D, C, P, P]`.
     Convolution,
 }
 
-use Layout::{Convolution, Flat, Into, OutOf, Same};
+use JaxLayout::{Convolution, Flat, Into, OutOf, Same};
 
-/// A name there, here, and the layout there. `/0`, `/1` and `/2` are thirds of one tensor.
+/// Their name, our name, their layout. `/0`, `/1` and `/2` are thirds of one tensor.
 #[rustfmt::skip]
-pub(super) const TABLE: &[(&str, &str, Layout)] = &[
+pub(super) const TABLE: &[(&str, &str, JaxLayout)] = &[
     ("cls", "cls_token", Same),
     ("embedding/kernel", "patch_embed.proj.weight", Convolution),
     ("embedding/bias", "patch_embed.proj.bias", Same),
@@ -58,21 +58,21 @@ pub(super) const TABLE: &[(&str, &str, Layout)] = &[
     ("head/bias", "head.bias", Same),
 ];
 
-/// The arrays as our models have them, under their old names.
-pub(super) fn arranged(tensors: Tensors, problems: &mut Vec<String>) -> Tensors {
+/// Converts the arrays to our layouts, under their old names.
+pub(super) fn to_our_layouts(tensors: Tensors, problems: &mut Vec<String>) -> Tensors {
     let mut ours = Tensors::new();
     for (name, tensor) in tensors {
         let layout = TABLE.iter().find(|(there, _, _)| rename(&name, there, "").is_some()).map_or(Same, |row| row.2);
         let shape = tensor.shape().to_vec();
-        match arrange(tensor, layout) {
+        match to_our_layout(tensor, layout) {
             Some(tensor) => _ = ours.insert(name, tensor),
-            None => problems.push(format!("`{name}` is {shape:?}, which is not a layout of JAX")),
+            None => problems.push(format!("`{name}` is {shape:?}, which is not a known layout of JAX")),
         }
     }
     ours
 }
 
-fn arrange(tensor: TensorData, layout: Layout) -> Option<TensorData> {
+fn to_our_layout(tensor: TensorData, layout: JaxLayout) -> Option<TensorData> {
     let shape = tensor.shape().to_vec();
     let matrix = |tensor, inputs: &[usize], outputs: &[usize]| {
         let matrix = reshaped(tensor, vec![inputs.iter().product(), outputs.iter().product()]);

@@ -1,13 +1,13 @@
-//! From a file to a model: strictly, unless asked for a new head or another grid of positions.
+//! Loads a file into a model: strictly, except for a new head or another grid of positions on request.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::{Numbers, read_as};
+use super::files::{TensorStorage, read_with_storage};
 use super::lookalike::{presets_like, same_shape};
-use super::names::{not_finite, put, some_tensors};
+use super::names::{fill_owned, not_finite, some_tensors};
 use super::{Checkpoint, Tensors, Upstream, recognise, shapes, translate};
 use crate::attention::position::resample;
 use crate::{Error, device};
@@ -15,45 +15,45 @@ use crate::{Error, device};
 /// What may differ between a checkpoint and a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Whose names the checkpoint has; recognised when none.
+    /// Whose names the checkpoint uses; recognised if none.
     pub from: Option<Upstream>,
-    /// Keep the model's own head, for this number of classes, instead of the checkpoint's.
+    /// Keep the model's own head, with this number of classes, instead of the checkpoint's.
     pub new_head: Option<usize>,
-    /// Leave the checkpoint's head out: for the trunk of a detector, which has none.
+    /// Ignore the checkpoint's head: the backbone of a detector has none.
     pub without_head: bool,
-    /// Rows and columns of patches of the model; a square when none.
+    /// Rows and columns of patches of the model; a square if none.
     pub grid: Option<[usize; 2]>,
-    /// Rows and columns of patches that the checkpoint was made for; a square when none.
+    /// Rows and columns of patches that the checkpoint was made for; a square if none.
     pub grid_from: Option<[usize; 2]>,
-    /// Leave large tensors in their file until somebody looks at them: for [`StreamedModel`](crate::StreamedModel), which looks once and
-    /// soon. The file must stay as it is until then; elsewhere a tensor that cannot be read any more is a panic.
+    /// Leave large tensors in the file until they are used, for [`StreamedModel`](crate::StreamedModel), which reads each once.
+    /// The file must not change until then. Any other use of a tensor that can no longer be read panics.
     pub lazily: bool,
 }
 
-/// A model with its weights, and what was done to them.
+/// A model with its weights, and what was changed in them.
 #[derive(Debug)]
 pub struct Loaded<M> {
     pub model: M,
     pub upstream: Upstream,
-    /// From which grid to which the positions were resampled.
+    /// The grids from and to which the positions were resampled.
     pub resampled: Option<[[usize; 2]; 2]>,
-    /// Tensors of the head that start anew.
+    /// Tensors of the new head.
     pub new_head: Vec<String>,
 }
 
-/// Reads a file into a model.
+/// Loads a file into a model.
 ///
 /// # Errors
-/// When the file cannot be read, or a tensor is missing, left over or of another shape; all are listed.
+/// When the file cannot be read, or tensors are missing, unexpected or of the wrong shape; all are listed.
 pub fn load<M: Module>(model: M, path: &Path, options: &LoadOptions) -> Result<Loaded<M>, Error> {
-    let numbers = if options.lazily { Numbers::InFile } else { Numbers::InMemory };
-    fit(model, read_as(path, numbers)?, options)
+    let storage = if options.lazily { TensorStorage::InFile } else { TensorStorage::InMemory };
+    fit(model, read_with_storage(path, storage)?, options)
 }
 
-/// Puts a checkpoint into a model.
+/// Loads a checkpoint into a model.
 ///
 /// # Errors
-/// When a tensor is missing, left over, of another shape, or not finite; all are listed.
+/// When tensors are missing, unexpected, of the wrong shape or not finite; all are listed.
 pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -> Result<Loaded<M>, Error> {
     if !checkpoint.not_finite.is_empty() {
         return Err(Error::weights(checkpoint.not_finite.iter().map(|name| not_finite(name)).collect()));
@@ -70,14 +70,14 @@ pub fn fit<M: Module>(model: M, checkpoint: Checkpoint, options: &LoadOptions) -
     };
     let resampled = fit_positions(&wanted, &mut tensors, options)?;
     let found: Shapes = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect();
-    let model = put(model, tensors).map_err(|error| advised(error, &wanted, &found))?;
+    let model = fill_owned(model, tensors).map_err(|error| with_suggestion(error, &wanted, &found))?;
     Ok(Loaded { model, upstream, resampled, new_head })
 }
 
 type Shapes = BTreeMap<String, Vec<usize>>;
 
-/// The error with a guess at what the checkpoint is.
-fn advised(error: Error, wanted: &Shapes, found: &Shapes) -> Error {
+/// Adds to the error which presets the checkpoint looks like.
+fn with_suggestion(error: Error, wanted: &Shapes, found: &Shapes) -> Error {
     let Error::Weights { problems, .. } = error else { return error };
     let body = |shapes: &Shapes| shapes.iter().filter(|(name, _)| !is_head(name)).count();
     let fits = |(name, shape): (&String, &Vec<usize>)| found.get(name).is_some_and(|there| same_shape(there, shape));
@@ -94,7 +94,7 @@ fn advised(error: Error, wanted: &Shapes, found: &Shapes) -> Error {
     Error::Weights { problems, looks_like, classes }
 }
 
-/// The last layers, and the hidden one before them that only pre-training has.
+/// The classification heads, and the hidden layer before them that only pre-training has.
 pub(crate) fn is_head(name: &str) -> bool {
     ["head.", "head_dist.", "fc.", "pre_logits"].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -123,7 +123,7 @@ fn replace_head(
 
 const POSITIONS: &str = "pos_embed";
 
-/// Resamples the positions to the model's grid; leaves alone what [`put`] shall report.
+/// Resamples the positions to the model's grid; leaves errors in shapes to [`fill_owned`].
 fn fit_positions(
     wanted: &BTreeMap<String, Vec<usize>>,
     tensors: &mut Tensors,
@@ -135,7 +135,7 @@ fn fit_positions(
     if width != same || (there == here && options.grid == options.grid_from) {
         return Ok(None);
     }
-    // a table of all tokens, or (DeiT-III) of the patches alone
+    // a table for all tokens, or (DeiT-III) only for the patches
     let tokens = ["cls_token", "dist_token"].iter().filter(|token| wanted.contains_key(**token)).count();
     let found = [tokens, 0].into_iter().find_map(|prefix| {
         let grid = |positions: usize, given| grid(positions.checked_sub(prefix)?, given);
@@ -164,7 +164,7 @@ fn positions(table: &TensorData) -> Tensor<3> {
     Tensor::from_data(table.clone(), &device::cpu())
 }
 
-/// The grid of so many patches: the given one if it has as many, or a square.
+/// The grid of this number of patches: the given one if it fits, or a square.
 fn grid(patches: usize, given: Option<[usize; 2]>) -> Option<[usize; 2]> {
     let [rows, columns] = given.unwrap_or([patches.isqrt(); 2]);
     (patches > 0 && rows.checked_mul(columns) == Some(patches)).then_some([rows, columns])

@@ -1,4 +1,4 @@
-//! What a checkpoint looks like: the presets whose tensors have its names and shapes.
+//! Finds the presets that a checkpoint looks like, by names and shapes of its tensors.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::load::is_head;
 use super::shapes;
 use crate::{device, models};
 
-/// The presets that a checkpoint fits best, as a text such as "`vit-tiny-patch16-224` or `deit-tiny`"; none when it is like
-/// none of them.
+/// The presets that a checkpoint fits best, as a text such as "`vit-tiny-patch16-224` or `deit-tiny`"; none if it
+/// resembles no preset.
 ///
-/// Heads do not count, since a head may be for other classes, nor do positions, which can be resampled.
+/// Heads and positions are ignored: heads may be for other classes, and positions can be resampled.
 pub(super) fn presets_like(found: &BTreeMap<String, Vec<usize>>) -> Option<String> {
     let is_body = |name: &str| !is_head(name) && name != "pos_embed";
     let there = found.keys().filter(|name| is_body(name)).count();
@@ -21,11 +21,11 @@ pub(super) fn presets_like(found: &BTreeMap<String, Vec<usize>>) -> Option<Strin
             |(name, shape): (&String, &Vec<usize>)| found.get(name).is_some_and(|there| same_shape(there, shape));
         let same = wanted.iter().filter(|(name, _)| is_body(name)).filter(|entry| fits(*entry)).count();
         let here = wanted.keys().filter(|name| is_body(name)).count();
-        // nearly all of both: a checkpoint with some tensors left out is still that model
+        // nearly all tensors must match: a checkpoint without a few of them is still that model
         if same * 10 < here.max(there) * 9 {
             continue;
         }
-        // twice what is sure, one for what may differ, less what is missing
+        // 2 for each match in the body, 1 in head and positions, minus the missing tensors of the body
         let sure = 2 * same + wanted.iter().filter(|(name, _)| !is_body(name)).filter(|entry| fits(*entry)).count();
         let score = sure.saturating_sub(here - same);
         match score.cmp(&best.0) {
@@ -38,12 +38,12 @@ pub(super) fn presets_like(found: &BTreeMap<String, Vec<usize>>) -> Option<Strin
     (!names.is_empty()).then(|| names.join(" or "))
 }
 
-/// Whether two shapes are one but for axes of size 1 at their end.
+/// Whether two shapes are equal, up to trailing axes of size 1.
 pub(super) fn same_shape(left: &[usize], right: &[usize]) -> bool {
     trimmed(left) == trimmed(right)
 }
 
-/// A shape without the axes of size 1 at its end.
+/// A shape without trailing axes of size 1.
 fn trimmed(shape: &[usize]) -> &[usize] {
     let end = shape.iter().rposition(|&size| size != 1).map_or(0, |last| last + 1);
     &shape[..end]

@@ -1,8 +1,8 @@
-//! Weights in and out: tensors by name, whatever file they come from.
+//! Reading and writing weights: tensors by name, from and to files.
 //!
-//! [`resolve`](fn@resolve) gives a model with its preprocessing and labels for the one text by which users name it. Below it:
-//! [`fetch`](fn@fetch) gives a file for an address, [`read`] the tensors of a file, [`translate`] our names for them,
-//! [`load`](fn@load) puts them into a model; [`export`](fn@export) is the way back.
+//! [`resolve`](fn@resolve) turns the name of a model, as users write it, into a model with its preprocessing and labels. It uses
+//! [`fetch`](fn@fetch) (address to file), [`read`] (file to tensors), [`translate`] (other libraries' names to ours) and
+//! [`load`](fn@load) (tensors into a model). [`export`](fn@export) is the reverse.
 
 mod address;
 mod embedded;
@@ -33,9 +33,9 @@ pub(crate) use files::from_bytes;
 pub use files::{Checkpoint, Format, read};
 pub(crate) use load::is_head;
 pub use load::{LoadOptions, Loaded, fit, load};
-pub(crate) use names::Path;
-pub(crate) use names::read_rest;
+pub(crate) use names::ModulePath;
+pub(crate) use names::read_lazy_tensors;
 pub use names::{Tensors, fill, shapes, tensors};
-pub use resolve::{LoadedModel, ModelSource, Origin, resolve};
+pub use resolve::{LoadedModel, ModelSource, WeightsOrigin, resolve};
 pub use timm::timm_name;
 pub use upstream::{Upstream, recognise, translate};

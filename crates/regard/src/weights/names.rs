@@ -1,8 +1,8 @@
-//! The names of a module's tensors, and putting tensors under names into a module.
+//! The names of a module's tensors, and loading tensors by name into a module.
 //!
-//! A name is the dotted path of the fields, as PyTorch would have it: a batch norm's `gamma` and `beta` are called
-//! `weight` and `bias`, and the variant of an enum has no part in it. A list whose field ends with `_` stands for
-//! fields that are numbered from one: the elements of `layer_` are `layer1`, `layer2`.
+//! A name is the dotted path of the fields, as in PyTorch: a batch norm's `gamma` and `beta` are `weight` and `bias`,
+//! and the variant of an enum does not appear. The elements of a list whose field ends with `_` are numbered from one:
+//! those of `layer_` are `layer1`, `layer2`.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
@@ -17,52 +17,52 @@ pub type Tensors = BTreeMap<String, TensorData>;
 
 /// Every tensor of a module: parameters and running statistics.
 pub fn tensors(module: &impl Module) -> Tensors {
-    let mut reader = Reader::default();
+    let mut reader = TensorReader::default();
     module.visit(&mut reader);
     reader.tensors
 }
 
-/// Those tensors of a module whose names are asked for; the others are not made.
+/// The tensors of a module with wanted names; the others are not initialised.
 pub(super) fn some_tensors(module: &impl Module, wanted: fn(&str) -> bool) -> Tensors {
-    let mut reader = Reader { wanted: Some(wanted), ..Reader::default() };
+    let mut reader = TensorReader { wanted: Some(wanted), ..TensorReader::default() };
     module.visit(&mut reader);
     reader.tensors
 }
 
-/// Name and shape of every tensor of a module, without making those that do not exist yet.
+/// Name and shape of every tensor of a module, without initialising any.
 pub fn shapes(module: &impl Module) -> BTreeMap<String, Vec<usize>> {
-    let mut reader = Reader { shapes_only: true, ..Reader::default() };
+    let mut reader = TensorReader { shapes_only: true, ..TensorReader::default() };
     module.visit(&mut reader);
     reader.shapes
 }
 
-/// Puts every tensor into its place.
+/// Loads tensors into a module.
 ///
-/// A 1x1 convolution `[out, in, 1, 1]` fits a linear map `[out, in]`: axes of size 1 at the end do not count.
+/// A 1x1 convolution `[out, in, 1, 1]` fits a linear map `[out, in]`: trailing axes of size 1 are ignored.
 ///
 /// # Errors
-/// When a tensor is missing, left over or of another shape: all of them are listed, and the module is given up.
+/// When tensors are missing, unexpected or of the wrong shape; all are listed.
 pub fn fill<M: Module>(module: M, tensors: &Tensors) -> Result<M, Error> {
-    put(module, tensors.clone())
+    fill_owned(module, tensors.clone())
 }
 
-/// The same without a copy: a model's tensors are most of the memory that loading touches.
-pub(crate) fn put<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
-    let mut writer = Writer { path: Path::default(), tensors, problems: Vec::new() };
+/// [`fill`] without a copy of the tensors, which are most of the memory that loading uses.
+pub(crate) fn fill_owned<M: Module>(module: M, tensors: Tensors) -> Result<M, Error> {
+    let mut writer = TensorWriter { path: ModulePath::default(), tensors, problems: Vec::new() };
     let module = module.map(&mut writer);
-    let Writer { tensors, mut problems, .. } = writer;
+    let TensorWriter { tensors, mut problems, .. } = writer;
     for (name, tensor) in tensors {
         problems.push(format!("unexpected `{name}` {:?}", tensor.shape().to_vec()));
     }
     if problems.is_empty() { Ok(module) } else { Err(Error::weights(problems)) }
 }
 
-/// Reads what loading left in its file; `place` is the module's own path.
+/// Reads the tensors that loading left in the file; `place` is the module's path.
 ///
 /// # Errors
 /// When a tensor cannot be read; the error names it.
-pub(crate) fn read_rest<M: Module>(module: M, place: &str) -> Result<M, Error> {
-    let mut rest = Rest::default();
+pub(crate) fn read_lazy_tensors<M: Module>(module: M, place: &str) -> Result<M, Error> {
+    let mut rest = LazyTensorReader::default();
     if !place.is_empty() {
         rest.path.enter(place, "");
     }
@@ -70,14 +70,14 @@ pub(crate) fn read_rest<M: Module>(module: M, place: &str) -> Result<M, Error> {
     if rest.problems.is_empty() { Ok(module) } else { Err(Error::weights(rest.problems)) }
 }
 
-/// Where a visitor is in a module.
+/// The path of a visitor in a module.
 #[derive(Default)]
-pub(crate) struct Path {
+pub(crate) struct ModulePath {
     parts: Vec<String>,
     containers: Vec<String>,
 }
 
-impl Path {
+impl ModulePath {
     pub(crate) fn enter(&mut self, name: &str, container: &str) {
         self.parts.push(name.to_string());
         self.containers.push(container.to_string());
@@ -117,16 +117,16 @@ impl Path {
 }
 
 #[derive(Default)]
-struct Reader {
-    path: Path,
+struct TensorReader {
+    path: ModulePath,
     shapes_only: bool,
-    /// None is all.
+    /// All if none.
     wanted: Option<fn(&str) -> bool>,
     tensors: Tensors,
     shapes: BTreeMap<String, Vec<usize>>,
 }
 
-impl ModuleVisitor for Reader {
+impl ModuleVisitor for TensorReader {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -143,14 +143,14 @@ impl ModuleVisitor for Reader {
     }
 }
 
-struct Writer {
-    path: Path,
-    /// Those that have no place yet.
+struct TensorWriter {
+    path: ModulePath,
+    /// Tensors not used yet.
     tensors: Tensors,
     problems: Vec<String>,
 }
 
-impl ModuleMapper for Writer {
+impl ModuleMapper for TensorWriter {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -172,23 +172,23 @@ impl ModuleMapper for Writer {
         let device = param.lazy_device();
         let (bytes, _, dtype) = tensor.into_parts();
         let value = Tensor::<D>::from_data(TensorData::from_bytes(bytes, wanted, dtype), &device);
-        // running statistics refuse the gradient again by themselves
+        // running statistics drop the gradient themselves
         Param::initialized(param.id, if device.is_autodiff() { value.require_grad() } else { value })
     }
 }
 
-/// What is wrong with such a tensor.
+/// The message for a tensor with NaN or infinity.
 pub(super) fn not_finite(name: &str) -> String {
     format!("`{name}` has values that are NaN or infinite")
 }
 
 #[derive(Default)]
-struct Rest {
-    path: Path,
+struct LazyTensorReader {
+    path: ModulePath,
     problems: Vec<String>,
 }
 
-impl ModuleMapper for Rest {
+impl ModuleMapper for LazyTensorReader {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -201,9 +201,9 @@ impl ModuleMapper for Rest {
         if device != device::cpu() {
             return Param::from_mapped_value(id, tensor, mapper);
         }
-        // nobody else has the tensor, so that nothing is copied here
+        // the tensor is not shared, so nothing is copied
         let data = tensor.into_data();
-        #[allow(clippy::default_trait_access)] // Burn has no name for what tells how to read
+        #[allow(clippy::default_trait_access)] // Burn does not export this type
         if let Err(error) = data.bytes().read(Default::default()) {
             self.problems.push(format!("`{}`: {error}", self.path.name()));
         } else if data.as_slice().is_ok_and(|values| !all_finite(values)) {
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_list_with_an_underscore_is_numbered_from_one() {
-        let mut path = Path::default();
+        let mut path = ModulePath::default();
         for (part, container) in
             [("s_", "Struct:Net"), ("0", "Vec"), ("b_", "Struct:Stage"), ("11", "Vec"), ("2", "Vec")]
         {

@@ -1,4 +1,4 @@
-//! The `.npz` of `NumPy`: a zip archive of arrays, each a line of text and its elements.
+//! `NumPy`'s `.npz`: a zip archive of arrays, each a line of text and its elements.
 //! The format is that of `numpy.lib.format`, versions 1 to 3.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use zip::ZipArchive;
 
-use super::files::{Float, Floats, within_reason};
+use super::files::{FloatKind, FloatTensors, check_claimed_size};
 
 /// Whether an archive holds arrays (and not a pickle).
 pub(super) fn is_npz(path: &Path) -> bool {
@@ -20,15 +20,15 @@ fn is_array(name: &str) -> bool {
 }
 
 /// Every floating-point array, by its name in the archive.
-pub(super) fn read(path: &Path) -> Result<Floats, String> {
+pub(super) fn read(path: &Path) -> Result<FloatTensors, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(|error| error.to_string())?;
     if let Some(name) = repeated_name(path, archive.central_directory_start())? {
-        return Err(format!("two arrays are called `{name}`"));
+        return Err(format!("two arrays are named `{name}`"));
     }
     let names: Vec<String> = archive.file_names().flatten().filter(|name| is_array(name)).map(String::from).collect();
     let mut claimed = Some(0u64);
-    let mut floats = Floats::default();
+    let mut floats = FloatTensors::default();
     for entry in names {
         let name = entry.trim_end_matches(".npy");
         let of_array = |reason: String| format!("array `{name}`: {reason}");
@@ -37,17 +37,17 @@ pub(super) fn read(path: &Path) -> Result<Floats, String> {
         let Some(kind) = kind else { continue };
         let length = shape.iter().try_fold(kind.size() as u64, |length, &side| length.checked_mul(side as u64));
         claimed = claimed.zip(length).and_then(|(sum, length)| sum.checked_add(length));
-        within_reason(path, claimed)?;
+        check_claimed_size(path, claimed)?;
         let length = length.unwrap_or(u64::MAX);
         let mut bytes = Vec::new();
         data.by_ref().take(length).read_to_end(&mut bytes).map_err(|error| of_array(error.to_string()))?;
         if bytes.len() as u64 != length {
-            return Err(of_array(format!("{} of {length} bytes are there", bytes.len())));
+            return Err(of_array(format!("only {} of {length} bytes", bytes.len())));
         }
-        // the checksum is compared when a reader asks for more than there is
+        // the reader checks the CRC when it reaches the end
         match data.read(&mut [0]) {
             Ok(0) => {}
-            Ok(_) => return Err(of_array(format!("more than its {length} bytes are there"))),
+            Ok(_) => return Err(of_array(format!("more than {length} bytes"))),
             Err(error) => return Err(of_array(error.to_string())),
         }
         floats.add(name.to_string(), kind.tensor(&bytes, shape));
@@ -55,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<Floats, String> {
     Ok(floats)
 }
 
-/// The first name that the archive's directory lists twice: `ZipArchive` keeps whichever comes last.
+/// The first repeated name in the archive's directory: `ZipArchive` keeps only the last.
 fn repeated_name(path: &Path, directory: u64) -> Result<Option<String>, String> {
     const SIGNATURE: [u8; 4] = *b"PK\x01\x02";
     let text = |error: std::io::Error| error.to_string();
@@ -78,7 +78,7 @@ fn repeated_name(path: &Path, directory: u64) -> Result<Option<String>, String> 
 
 struct Header {
     /// None for integers.
-    kind: Option<Float>,
+    kind: Option<FloatKind>,
     shape: Vec<usize>,
 }
 
@@ -107,11 +107,11 @@ fn header(data: &mut impl Read) -> Result<Header, String> {
     }
     let kind = field(&text, "descr").and_then(quoted).ok_or_else(unclear)?;
     let kind = match kind {
-        "<f8" => Some(Float::F64),
-        "<f4" => Some(Float::F32),
-        "<f2" => Some(Float::F16),
-        // NumPy has no bfloat16: JAX saves two bytes without a type
-        "|V2" | "<V2" => Some(Float::BF16),
+        "<f8" => Some(FloatKind::F64),
+        "<f4" => Some(FloatKind::F32),
+        "<f2" => Some(FloatKind::F16),
+        // NumPy has no bfloat16: JAX writes two untyped bytes
+        "|V2" | "<V2" => Some(FloatKind::BF16),
         integer if matches!(integer.as_bytes(), [b'<' | b'|', b'i' | b'u' | b'b', ..]) => None,
         other => return Err(format!("elements of type `{other}` are not supported")),
     };
@@ -122,7 +122,7 @@ fn header(data: &mut impl Read) -> Result<Header, String> {
     Ok(Header { kind, shape })
 }
 
-/// What follows `'name':` in a dictionary of Python.
+/// What follows `'name':` in a Python dictionary.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("'{name}'"))?;
     rest.trim_start().strip_prefix(':').map(str::trim_start)

@@ -1,10 +1,10 @@
-//! Names by pattern: `encoder.layer.{i}.output.dense.*` is `blocks.{i}.mlp.fc2.*`, in either direction.
+//! Renames tensors by pattern: `encoder.layer.{i}.output.dense.*` is `blocks.{i}.mlp.fc2.*`, in either direction.
 //!
-//! `{i}` is a number, the same wherever it stands; `{i+1}` is the next one; `*` at the end is whatever is left.
+//! `{i}` is a number, the same in both patterns; `{i+1}` is the next one; `*` at the end matches the rest.
 
 use std::fmt::Write;
 
-/// The name under `to` of what `from` describes; none when it describes something else.
+/// Renames from pattern `from` to pattern `to`; none if the name does not match `from`.
 pub(super) fn rename(name: &str, from: &str, to: &str) -> Option<String> {
     let mut numbers: Vec<(&str, usize)> = Vec::new();
     let (mut name, mut pattern) = (name, from);
@@ -51,7 +51,7 @@ fn write(pattern: &str, numbers: &[(&str, usize)], rest: &str) -> String {
     name.replace('*', rest)
 }
 
-/// A number as programs write it: short, without zeros before it.
+/// A number without leading zeros.
 fn number(digits: &str) -> Option<usize> {
     let plain = digits == "0" || !digits.starts_with('0');
     if plain && digits.len() <= 9 { digits.parse().ok() } else { None }

@@ -1,24 +1,24 @@
-//! One name for a model. Wherever somebody wants one, the same text works:
+//! Models by name. Every command, recipe and request that takes a model accepts the same names:
 //!
-//! | text | model |
+//! | name | model |
 //! |---|---|
 //! | `runs/mine` | a run folder: its `model.toml`, `preprocess.toml`, `classes.txt` and `best.safetensors` |
 //! | `fashion-vit` | an embedded model |
 //! | `deit-tiny` | a preset, with fresh weights |
 //! | `hf:owner/name`, `hf:owner/name@revision` | a repository of Hugging Face, by transformers or timm |
-//! | `mine.toml` | a configuration of your own, with fresh weights |
-//! | `folder` | one with `config.json` and weights, as transformers and timm write it |
+//! | `mine.toml` | your own configuration, with fresh weights |
+//! | `folder` | a folder with `config.json` and weights, as transformers and timm write it |
 //! | `MODEL=WEIGHTS` | any of these with other weights: a file, a folder, `hf:owner/name[/file]` or a web address |
 //!
-//! The first line of this table that fits decides. So a run folder is found even when it is called like a preset, and a folder
-//! without `model.toml` does not hide a preset of its name.
+//! The first matching line of this table decides: a run folder wins over a preset of the same name, and a folder without
+//! `model.toml` does not hide a preset of its name.
 
 use burn::tensor::Device;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 use super::address::{Address, HUGGING_FACE_FILES};
-use super::files::{Numbers, read_as};
+use super::files::{TensorStorage, read_with_storage};
 use super::lookalike::presets_like;
 use super::{
     EMBEDDED, Embedded, Fetcher, LoadOptions, Progress, Tensors, Upstream, fit, hugging_face, read, recognise, tensors,
@@ -28,40 +28,40 @@ use crate::data::{Preprocess, labels};
 use crate::models::{self, Model, ModelConfig};
 use crate::{Error, file, nearest};
 
-/// A model that is known and not loaded yet: what it is, what it expects of a picture, what its classes are called.
+/// A model that is not loaded yet: its configuration, preprocessing and class names.
 #[derive(Clone, Debug)]
 pub struct ModelSource {
-    /// What tables and figures call it.
+    /// Its name in tables and figures.
     pub name: String,
     pub config: ModelConfig,
     pub preprocess: Preprocess,
-    /// Names of its classes, where somebody wrote them down.
+    /// Its class names, if known.
     pub labels: Option<Vec<String>>,
-    pub origin: Origin,
-    weights: Weights,
-    /// Whose names the weights have, where that is known.
+    pub origin: WeightsOrigin,
+    weights: WeightsSource,
+    /// Whose tensor names the weights use, if known.
     upstream: Option<Upstream>,
-    /// Rows and columns of patches that the weights were made for, where that is known.
+    /// Rows and columns of patches that the weights were trained with, if known.
     grid: Option<[usize; 2]>,
-    /// Whether the weights decide what norms add to the variance: a preset's is timm's, and other upstreams have their own.
+    /// Whether the upstream of the weights decides the epsilon of norms: a preset has timm's, other upstreams their own.
     epsilon_of_weights: bool,
 }
 
 /// Where weights come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum WeightsOrigin {
     /// A run of `regard train`.
     Run,
-    /// A checkpoint of somebody.
+    /// A checkpoint from elsewhere.
     Checkpoint,
-    /// They are part of the library.
+    /// Embedded in the library.
     Embedded,
-    /// Nobody: they are drawn anew, and know nothing.
+    /// Randomly initialised, untrained.
     Fresh,
 }
 
 #[derive(Clone, Debug)]
-enum Weights {
+enum WeightsSource {
     Fresh,
     Embedded(Embedded),
     File(PathBuf),
@@ -75,13 +75,13 @@ pub struct LoadedModel {
     pub config: ModelConfig,
     pub preprocess: Preprocess,
     pub labels: Option<Vec<String>>,
-    pub origin: Origin,
+    pub origin: WeightsOrigin,
 }
 
-/// The model that a text names; weights from the network are fetched into the cache, with `progress`.
+/// Finds the model of a name; downloads weights into the cache if necessary, and calls `progress` meanwhile.
 ///
 /// # Errors
-/// When the text names nothing, a file beside the weights cannot be understood, or nothing can be fetched.
+/// When there is no such model, a file next to the weights is not supported, or a download fails.
 pub fn resolve(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
     let unknown = |reason: String| Error::Field { field: text.into(), reason };
     if let Some(source) = without_weights(text, progress)? {
@@ -94,7 +94,7 @@ pub fn resolve(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSo
         ));
     }
     if path.is_file() {
-        return of_file_alone(path);
+        return from_weights_file(path);
     }
     let Some((model, weights)) =
         text.split_once('=').filter(|(model, weights)| !model.is_empty() && !weights.is_empty())
@@ -110,14 +110,14 @@ pub fn resolve(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSo
     source.with_weights(weights, progress)
 }
 
-/// Every kind of text but `MODEL=WEIGHTS`; none when it is another.
+/// Every kind of name except `MODEL=WEIGHTS`; none if it is not a model.
 fn without_weights(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<Option<ModelSource>, Error> {
     let path = Path::new(text);
     if path.join("model.toml").is_file() {
-        return of_run(path).map(Some);
+        return from_run(path).map(Some);
     }
     if let Some(embedded) = EMBEDDED.into_iter().find(|one| one.name == text) {
-        return of_embedded(embedded).map(Some);
+        return from_embedded(embedded).map(Some);
     }
     if let Ok(preset) = models::preset(text) {
         return Ok(Some(ModelSource {
@@ -125,49 +125,49 @@ fn without_weights(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<Opt
             config: preset.config,
             preprocess: preset.preprocess,
             labels: None,
-            origin: Origin::Fresh,
-            weights: Weights::Fresh,
+            origin: WeightsOrigin::Fresh,
+            weights: WeightsSource::Fresh,
             upstream: None,
             grid: None,
             epsilon_of_weights: true,
         }));
     }
     if text.starts_with("hf:") && !text.contains('=') {
-        return of_repository(text, progress).map(Some);
+        return from_repository(text, progress).map(Some);
     }
     if path.extension().is_some_and(|ending| ending == "toml") && (path.is_file() || !text.contains('=')) {
-        return of_toml(path).map(Some);
+        return from_toml(path).map(Some);
     }
     if path.join("config.json").is_file() {
-        return of_folder(path).map(Some);
+        return from_folder(path).map(Some);
     }
     Ok(None)
 }
 
-fn of_embedded(embedded: Embedded) -> Result<ModelSource, Error> {
+fn from_embedded(embedded: Embedded) -> Result<ModelSource, Error> {
     let (config, preprocess) = embedded.describe()?;
     Ok(ModelSource {
         name: embedded.name.into(),
         config,
         preprocess,
         labels: Some(embedded.labels()),
-        origin: Origin::Embedded,
-        weights: Weights::Embedded(embedded),
+        origin: WeightsOrigin::Embedded,
+        weights: WeightsSource::Embedded(embedded),
         upstream: Some(Upstream::Regard),
         grid: None,
         epsilon_of_weights: false,
     })
 }
 
-/// A configuration in a file, as it starts; what lies beside it in a run folder comes along.
-fn of_toml(path: &Path) -> Result<ModelSource, Error> {
+/// A configuration file with fresh weights; in a run folder also its preprocessing and class names.
+fn from_toml(path: &Path) -> Result<ModelSource, Error> {
     let text = file::read_text(path)?;
     let config = ModelConfig::from_toml(&text).map_err(|error| {
         let translator = ["tokenizer.json", "source.json"].iter().any(|file| path.with_file_name(file).is_file());
         let note = if translator { "; this is a translator, which `regard translate` takes" } else { "" };
         Error::Field { field: path.display().to_string(), reason: format!("{error}{note}") }
     })?;
-    // without a word about pictures, as the first preset of the family wants them
+    // without preprocess.toml: the preprocessing of the family's first preset
     let family = models::presets().into_iter().find(|preset| preset.config.family() == config.family());
     let run = RunFiles::beside(path)?;
     Ok(ModelSource {
@@ -178,14 +178,14 @@ fn of_toml(path: &Path) -> Result<ModelSource, Error> {
             .map_or_else(|| family.map_or(Preprocess::WHOLE, |preset| preset.preprocess), |run| run.preprocess),
         labels: run.and_then(|run| run.labels),
         config,
-        origin: Origin::Fresh,
-        weights: Weights::Fresh,
+        origin: WeightsOrigin::Fresh,
+        weights: WeightsSource::Fresh,
         upstream: None,
         epsilon_of_weights: false,
     })
 }
 
-/// What a run writes for whoever uses its weights.
+/// The files of a run that belong to its weights.
 struct RunFiles {
     preprocess: Preprocess,
     labels: Option<Vec<String>>,
@@ -205,23 +205,23 @@ impl RunFiles {
 }
 
 /// The best weights of a run.
-fn of_run(folder: &Path) -> Result<ModelSource, Error> {
-    let source = of_toml(&folder.join("model.toml"))?;
+fn from_run(folder: &Path) -> Result<ModelSource, Error> {
+    let source = from_toml(&folder.join("model.toml"))?;
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let name = |path: &Path| path.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
-    // the runs of a comparison are `MODEL/seed0`, `MODEL/seed1`, ..
+    // `compare` writes runs to `MODEL/seed0`, `MODEL/seed1`, ..
     let seed = name(&path).strip_prefix("seed").is_some_and(|seed| seed.parse::<u64>().is_ok());
     let name = match path.parent().filter(|_| seed) {
         Some(model) => format!("{}/{}", name(model), name(&path)),
         None => name(&path),
     };
     let grid = source.config.grid();
-    let weights = Weights::File(folder.join("best.safetensors"));
-    Ok(ModelSource { name, origin: Origin::Run, weights, upstream: Some(Upstream::Regard), grid, ..source })
+    let weights = WeightsSource::File(folder.join("best.safetensors"));
+    Ok(ModelSource { name, origin: WeightsOrigin::Run, weights, upstream: Some(Upstream::Regard), grid, ..source })
 }
 
 /// A folder as transformers or timm write it.
-fn of_folder(folder: &Path) -> Result<ModelSource, Error> {
+fn from_folder(folder: &Path) -> Result<ModelSource, Error> {
     let path = folder.join("config.json");
     let config = read_json(&path)?;
     let wrong = |reason: String| Error::file(&path, reason);
@@ -239,18 +239,18 @@ fn of_folder(folder: &Path) -> Result<ModelSource, Error> {
     Ok(ModelSource {
         name: absolute.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned(),
         grid: config.grid(),
-        // without a processor, as ViT's is made when nothing is said
+        // without a processor config: the defaults of ViT's
         preprocess: preprocess.map_or_else(|| hugging_face::preprocess(&Value::Null).map_err(wrong), Ok)?,
         config,
         labels,
-        origin: Origin::Checkpoint,
-        weights: Weights::File(weights),
+        origin: WeightsOrigin::Checkpoint,
+        weights: WeightsSource::File(weights),
         upstream,
         epsilon_of_weights,
     })
 }
 
-/// What `preprocessor_config.json` of a folder says.
+/// The preprocessing in `preprocessor_config.json` of a folder.
 fn processor(folder: &Path) -> Result<Option<Preprocess>, Error> {
     let path = folder.join("preprocessor_config.json");
     if !path.is_file() {
@@ -259,13 +259,17 @@ fn processor(folder: &Path) -> Result<Option<Preprocess>, Error> {
     hugging_face::preprocess(&read_json(&path)?).map(Some).map_err(|reason| Error::file(&path, reason))
 }
 
-fn of_repository(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
+fn from_repository(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
     let address: Address = text.parse()?;
     let fetcher = Fetcher::from_environment()?;
-    of_address(&fetcher, &address, progress)
+    from_address(&fetcher, &address, progress)
 }
 
-fn of_address(fetcher: &Fetcher, address: &Address, progress: &mut dyn FnMut(Progress)) -> Result<ModelSource, Error> {
+fn from_address(
+    fetcher: &Fetcher,
+    address: &Address,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<ModelSource, Error> {
     let Address::HuggingFace { owner, name, .. } = address else {
         return Err(Error::Fetch { address: address.to_string(), reason: "no repository of Hugging Face".into() });
     };
@@ -275,20 +279,20 @@ fn of_address(fetcher: &Fetcher, address: &Address, progress: &mut dyn FnMut(Pro
     };
     fetcher.fetch_beside(address, "preprocessor_config.json")?;
     let weights = fetcher.fetch(address, progress)?;
-    let source = of_folder(config.parent().unwrap_or(&config))?;
-    Ok(ModelSource { name: format!("{owner}/{name}"), weights: Weights::File(weights), ..source })
+    let source = from_folder(config.parent().unwrap_or(&config))?;
+    Ok(ModelSource { name: format!("{owner}/{name}"), weights: WeightsSource::File(weights), ..source })
 }
 
-/// A checkpoint without a word about its model: what lies beside it may say.
-fn of_file_alone(path: &Path) -> Result<ModelSource, Error> {
+/// A weights file without a model: files next to it may describe one.
+fn from_weights_file(path: &Path) -> Result<ModelSource, Error> {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|other| name == *other));
     let folder = path.parent().unwrap_or(Path::new(""));
-    let weights = Weights::File(path.to_path_buf());
+    let weights = WeightsSource::File(path.to_path_buf());
     if named(&RUN_FILES) && path.with_file_name("model.toml").is_file() {
-        return Ok(ModelSource { weights, ..of_run(folder)? });
+        return Ok(ModelSource { weights, ..from_run(folder)? });
     }
     if named(&HUGGING_FACE_FILES) && path.with_file_name("config.json").is_file() {
-        return Ok(ModelSource { weights, ..of_folder(folder)? });
+        return Ok(ModelSource { weights, ..from_folder(folder)? });
     }
     let checkpoint = read(path)?;
     let upstream = recognise(checkpoint.tensors.keys().map(String::as_str));
@@ -307,7 +311,7 @@ fn of_file_alone(path: &Path) -> Result<ModelSource, Error> {
     Err(Error::file(path, reason))
 }
 
-/// What a run calls its weights.
+/// File names of a run's weights.
 const RUN_FILES: [&str; 3] = ["best.safetensors", "last.safetensors", "average.safetensors"];
 
 /// The weights in a folder.
@@ -327,7 +331,7 @@ fn weights_in(folder: &Path) -> Result<PathBuf, Error> {
 }
 
 impl ModelSource {
-    /// The same with other weights: a file, a folder with one, or an address.
+    /// Replaces the weights: by a file, a folder with weights, or an address.
     fn with_weights(mut self, text: &str, progress: &mut dyn FnMut(Progress)) -> Result<Self, Error> {
         let address: Address = text.parse()?;
         let file = match &address {
@@ -339,31 +343,32 @@ impl ModelSource {
                 let known = fetcher.has(&address);
                 let file = fetcher.fetch(&address, progress)?;
                 if !known {
-                    // they say how pictures are prepared; without them the model's own way is taken
+                    // for `read_sidecars`; without them the model's own preprocessing is used
                     _ = fetcher.fetch_beside(&address, "config.json");
                     _ = fetcher.fetch_beside(&address, "preprocessor_config.json");
                 }
                 file
             }
         };
-        (self.origin, self.upstream) = (Origin::Checkpoint, None);
+        (self.origin, self.upstream) = (WeightsOrigin::Checkpoint, None);
         let named = |names: &[&str]| file.file_name().is_some_and(|name| names.iter().any(|other| name == *other));
         if named(&RUN_FILES)
             && let Some(run) = RunFiles::beside(&file)?
         {
-            (self.origin, self.upstream, self.preprocess) = (Origin::Run, Some(Upstream::Regard), run.preprocess);
+            (self.origin, self.upstream, self.preprocess) =
+                (WeightsOrigin::Run, Some(Upstream::Regard), run.preprocess);
             self.labels = run.labels.or(self.labels);
         } else if named(&HUGGING_FACE_FILES) {
-            self.take_from(&file);
+            self.read_sidecars(&file);
         }
         self.labels = self.labels.filter(|labels| labels.len() == self.config.classes());
-        self.weights = Weights::File(file);
+        self.weights = WeightsSource::File(file);
         Ok(self)
     }
 
-    /// Takes along what transformers or timm wrote beside a checkpoint. The model was named, so files about something else
-    /// are no error.
-    fn take_from(&mut self, weights: &Path) {
+    /// Reads the files of transformers or timm next to a checkpoint. The model is given, so files that describe another one
+    /// are ignored.
+    fn read_sidecars(&mut self, weights: &Path) {
         let folder = weights.parent().unwrap_or(Path::new(""));
         let Ok(config) = read_json(&folder.join("config.json")) else { return };
         if hugging_face::is_config(&config) {
@@ -380,29 +385,29 @@ impl ModelSource {
         }
     }
 
-    /// The same with one field of the model changed, as `--set depth=4` does.
+    /// Changes one field of the model, as `--set depth=4` does.
     ///
     /// # Errors
-    /// When there is no such field (the nearest one is named) or the value does not fit.
+    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
     pub fn with(mut self, field: &str, value: Value) -> Result<Self, Error> {
         self.config = self.config.with(field, value)?;
         self.epsilon_of_weights &= field != "epsilon";
         Ok(self)
     }
 
-    /// The same with names of the upstream that wrote the weights, when they should not be guessed.
+    /// Sets the upstream whose tensor names the weights use, instead of recognising it.
     #[must_use]
     pub fn from_upstream(self, upstream: Upstream) -> Self {
         Self { upstream: Some(upstream), ..self }
     }
 
-    /// Whether the weights are fresh, and answers mean nothing.
+    /// Whether the weights are untrained.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
-        self.origin == Origin::Fresh
+        self.origin == WeightsOrigin::Fresh
     }
 
-    /// Reads the weights, on all threads. Fresh ones are those of seed 0.
+    /// Loads the weights, on all threads. Fresh weights are initialised with seed 0.
     ///
     /// # Errors
     /// When the file cannot be read, or its tensors do not fit the model or are not finite.
@@ -410,7 +415,7 @@ impl ModelSource {
         self.load_with(device, &LoadOptions::default())
     }
 
-    /// The same with other options; `from` and `grid` are those of the source.
+    /// [`load`](Self::load) with options; `from` and `grid` are taken from the source.
     ///
     /// # Errors
     /// When the file cannot be read, or its tensors do not fit the model or are not finite.
@@ -420,23 +425,23 @@ impl ModelSource {
             config = config.with("classes", serde_json::json!(classes))?;
         }
         let model = match &self.weights {
-            Weights::Fresh => {
+            WeightsSource::Fresh => {
                 device.seed(0);
                 let model = config.init(device)?;
-                // parameters come to be when they are first used; a copy would draw its own
+                // Burn initialises parameters on first use: do it now, or every clone would draw its own
                 tensors(&model);
                 model
             }
-            Weights::Embedded(embedded) => embedded.fill(config.init(device)?)?,
-            Weights::File(path) => {
-                let numbers = if options.lazily { Numbers::InFile } else { Numbers::InMemory };
-                let checkpoint = read_as(path, numbers)?;
+            WeightsSource::Embedded(embedded) => embedded.fill(config.init(device)?)?,
+            WeightsSource::File(path) => {
+                let storage = if options.lazily { TensorStorage::InFile } else { TensorStorage::InMemory };
+                let checkpoint = read_with_storage(path, storage)?;
                 let guessed = || recognise(checkpoint.tensors.keys().map(String::as_str));
                 let from = self.upstream.unwrap_or_else(guessed);
                 if self.epsilon_of_weights && matches!(from, Upstream::HuggingFace | Upstream::HuggingFaceV5) {
                     config = config.with("epsilon", serde_json::json!(hugging_face::EPSILON))?;
                 }
-                // weights of another size than the file beside them says are those of a square
+                // if the number of positions contradicts config.json, assume a square grid
                 let fits = |grid: &[usize; 2]| has_positions(&checkpoint.tensors, grid);
                 let (grid, grid_from) = (config.grid(), options.grid_from.or(self.grid.filter(fits)));
                 let options = LoadOptions { from: Some(from), grid, grid_from, ..options.clone() };
@@ -449,7 +454,7 @@ impl ModelSource {
     }
 }
 
-/// Whether a table of positions is as long as a grid with up to two tokens before it.
+/// Whether the position table has the length of this grid plus up to two prefix tokens.
 fn has_positions(tensors: &Tensors, [rows, columns]: &[usize; 2]) -> bool {
     let patches = rows * columns;
     let is_table = |shape: &[usize]| matches!(shape, [1, positions, _] if (patches..=patches + 2).contains(positions));

@@ -1,6 +1,6 @@
-//! What timm writes beside weights: `config.json`, in our words.
+//! Reads the `config.json` next to timm weights.
 //!
-//! An export of ours also says the whole configuration, under `regard`, since timm's has only a name for it.
+//! Our own exports also have the complete configuration under `regard`, because timm's has only an architecture name.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(super) fn is_config(config: &Value) -> bool {
     config["architecture"].is_string()
 }
 
-/// What timm calls a preset; other models keep their name.
+/// The timm name of a preset; other models keep their name.
 #[must_use]
 pub fn timm_name(preset: &str) -> String {
     let size = |name: &str| if name.ends_with("-384") { "384" } else { "224" };
@@ -32,7 +32,7 @@ pub fn timm_name(preset: &str) -> String {
     }
 }
 
-/// The model that a `config.json` describes, and what it expects of a picture.
+/// The model and preprocessing that a `config.json` describes.
 pub(super) fn model(config: &Value) -> Result<(ModelConfig, Preprocess), String> {
     let name = config["architecture"].as_str().unwrap_or_default();
     // `vit_base_patch16_224.augreg_in1k` is an architecture and a tag of its weights
@@ -43,7 +43,7 @@ pub(super) fn model(config: &Value) -> Result<(ModelConfig, Preprocess), String>
         let usual = preset.map_or(Preprocess::WHOLE, |preset| preset.preprocess);
         return Ok((model, preprocess(config, usual)?));
     }
-    let preset = preset.ok_or_else(|| format!("`architecture` is `{name}`, which is none of our presets"))?;
+    let preset = preset.ok_or_else(|| format!("`architecture` is `{name}`, which is not a known preset"))?;
     let mut model = preset.config;
     let mut set = |field: &str, value: Value| -> Result<(), String> {
         model = model.with(field, value).map_err(|error| error.to_string())?;
@@ -67,28 +67,28 @@ fn preset(architecture: &str) -> Option<AnyPreset> {
     models::presets().into_iter().find(|preset| timm_name(preset.name) == architecture)
 }
 
-/// Where it speaks of its pictures and classes; older files do so without a section.
+/// The section about preprocessing and classes; older files have no section.
 fn about(config: &Value) -> &Value {
     config.get("pretrained_cfg").unwrap_or(config)
 }
 
-/// What it does to a picture; what it leaves out is as the preset has it.
+/// The preprocessing; missing fields are those of the preset.
 fn preprocess(config: &Value, usual: Preprocess) -> Result<Preprocess, String> {
     let about = about(config);
     let filter = match about["interpolation"].as_str() {
         Some("bicubic") => Filter::Bicubic,
         Some("bilinear" | "random") => Filter::Bilinear,
         None => usual.filter,
-        Some(other) => return Err(format!("`interpolation` is `{other}`; bilinear and bicubic are supported")),
+        Some(other) => return Err(format!("`interpolation` must be bilinear or bicubic, got `{other}`")),
     };
     let resize = match about["crop_mode"].as_str() {
         Some("center") | None => Resize::ShortSide,
         Some("squash") => Resize::Stretch,
-        Some(other) => return Err(format!("`crop_mode` is `{other}`; center and squash are supported")),
+        Some(other) => return Err(format!("`crop_mode` must be center or squash, got `{other}`")),
     };
     let crop = about["crop_pct"].as_f64().unwrap_or(usual.crop);
     if !(crop > 0.0 && crop <= 1.0) {
-        return Err(format!("`crop_pct` is {crop}, which is not from 0 to 1"));
+        return Err(format!("`crop_pct` must be from 0 to 1, got {crop}"));
     }
     let mean = channels(&about["mean"]).unwrap_or(usual.mean);
     Ok(Preprocess { mean, std: channels(&about["std"]).unwrap_or(usual.std), crop, filter, resize })

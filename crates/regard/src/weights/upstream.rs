@@ -1,7 +1,7 @@
-//! Whose names a checkpoint has, and what we call the same tensors.
+//! The tensor names of other libraries, and ours for the same tensors.
 //!
 //! Our names are timm's for vision transformers and `RegNet`, torchvision's for residual networks;
-//! SAN has stages of its own. One table an upstream, read from left to right to load and from right to left to export.
+//! SAN groups its layers in stages. There is one table per upstream, read left to right to load and right to left to export.
 
 use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use super::rename::rename;
 use super::{Tensors, jax};
 use crate::Error;
 
-/// Who wrote a checkpoint.
+/// The library that wrote a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Upstream {
@@ -33,11 +33,11 @@ pub enum Upstream {
     Regard,
 }
 
-/// A name there and the name here. `/0`, `/1` and `/2` are thirds of one tensor, along its first axis; no name here
-/// is a tensor that no model uses.
+/// Their name and our name. `/0`, `/1` and `/2` are thirds of one tensor along its first axis; an empty name marks a tensor
+/// that no model uses.
 type Table = &'static [(&'static str, &'static str)];
 
-/// Vision transformers without `LayerScale`, after `vit.` or `deit.`.
+/// Vision transformers without `LayerScale`, after the prefix `vit.` or `deit.`.
 const HUGGING_FACE: Table = &[
     ("embeddings.cls_token", "cls_token"),
     ("embeddings.distillation_token", "dist_token"),
@@ -78,7 +78,7 @@ const HUGGING_FACE_V5: Table = &[
     ("pooler.dense.*", ""),
 ];
 
-/// Residual networks have our names already.
+/// Residual networks are not listed: their names are ours.
 const TORCHVISION: Table = &[
     ("class_token", "cls_token"),
     ("encoder.pos_embedding", "pos_embed"),
@@ -107,7 +107,7 @@ const TORCHVISION: Table = &[
     ("trunk_output.block{s}.block{s}-{b}.f.c.1.*", "s{s}.b{b+1}.conv3.bn.*"),
 ];
 
-/// A RegNet's head, which would be a residual network's in another file.
+/// A RegNet's head; the same name is a residual network's head in another file.
 const TORCHVISION_REGNET_HEAD: (&str, &str) = ("fc.*", "head.fc.*");
 
 const FACEBOOK: Table = &[
@@ -125,7 +125,7 @@ const FACEBOOK: Table = &[
     ("s{s}.b{b}.f.c_bn.*", "s{s}.b{b}.conv3.bn.*"),
 ];
 
-/// After `module.`.
+/// After the prefix `module.`.
 const SAN: Table = &[
     ("layer{s}.{b}.sam.conv1.*", "stages.{s}.layer.{b}.sam.phi.*"),
     ("layer{s}.{b}.sam.conv2.*", "stages.{s}.layer.{b}.sam.psi.*"),
@@ -141,7 +141,7 @@ const SAN: Table = &[
     ("bn{s}.*", "stages.{s}.bn.*"),
 ];
 
-/// What stands around the layers has our names when it has fairseq's.
+/// Only the layers are listed: names outside of them are not translated.
 const PYTORCH: Table = &[
     ("encoder.layers.{i}.self_attn.in_proj_weight", "encoder.layers.{i}.self_attn.in_proj.weight"),
     ("encoder.layers.{i}.self_attn.in_proj_bias", "encoder.layers.{i}.self_attn.in_proj.bias"),
@@ -185,7 +185,7 @@ const FAIRSEQ_TIED: [(&str, &str); 2] = [
     ("decoder.embed_tokens.weight", "encoder.embed_tokens.weight"),
 ];
 
-/// Names that give an upstream away, the most telling first.
+/// Names by which an upstream is recognised, the most specific first.
 const SIGNS: &[(&str, Upstream)] = &[
     ("Transformer/", Upstream::Jax),
     ("embedding/kernel", Upstream::Jax),
@@ -205,16 +205,16 @@ const SIGNS: &[(&str, Upstream)] = &[
     ("layer1.0.conv1.", Upstream::Torchvision),
 ];
 
-/// Whose names these are; ours when nothing tells otherwise.
+/// The upstream of these names; ours if none is recognised.
 pub fn recognise<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Upstream {
     let sign = SIGNS.iter().find(|(sign, _)| names.clone().any(|name| name.contains(sign)));
     sign.map_or(Upstream::Regard, |(_, upstream)| *upstream)
 }
 
-/// The same tensors under our names; what a table does not know keeps its name.
+/// Renames tensors to our names; names that are not in the table stay.
 ///
 /// # Errors
-/// When two tensors get one name, a third of a tensor is missing or a shape is not what a name promises; all are listed.
+/// When two tensors get the same name, a third of a tensor is missing or shapes do not match; all are listed.
 pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
     let mut tensors = unwrapped(tensors, from);
     let mut problems = Vec::new();
@@ -235,7 +235,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
             FAIRSEQ.to_vec()
         }
         Upstream::Jax => {
-            tensors = jax::arranged(tensors, &mut problems);
+            tensors = jax::to_our_layouts(tensors, &mut problems);
             jax::TABLE.iter().map(|&(there, here, _)| (there, here)).collect()
         }
     };
@@ -262,17 +262,17 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
     for (name, parts) in thirds {
         match stacked(parts) {
             Ok(whole) if !ours.contains_key(&name) => _ = ours.insert(name, whole),
-            Ok(_) => problems.push(format!("`{name}` is there both whole and in parts")),
+            Ok(_) => problems.push(format!("`{name}` exists both as one tensor and in parts")),
             Err(reason) => problems.push(format!("`{name}`: {reason}")),
         }
     }
     if problems.is_empty() { Ok(ours) } else { Err(Error::weights(problems)) }
 }
 
-/// The way back, to Hugging Face's names: of a DeiT with a distillation token or a ViT.
+/// Renames the tensors of a ViT, or of a DeiT with a distillation token, to Hugging Face's names.
 ///
 /// # Errors
-/// When a tensor has no name there; all are listed.
+/// When a tensor has no Hugging Face name; all are listed.
 pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
     let distilled = tensors.contains_key("dist_token");
     let prefix = if distilled { "deit." } else { "vit." };
@@ -290,7 +290,7 @@ pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
             })
             .collect();
         if named.is_empty() {
-            problems.push(format!("`{name}` {:?} has no name at Hugging Face", tensor.shape().to_vec()));
+            problems.push(format!("`{name}` {:?} has no Hugging Face name", tensor.shape().to_vec()));
         }
         for (new, part) in named {
             let new = if new.contains("classifier.") { new } else { format!("{prefix}{new}") };
@@ -303,7 +303,7 @@ pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
     if problems.is_empty() { Ok(theirs) } else { Err(Error::weights(problems)) }
 }
 
-/// Names without what wraps a whole model: `module.` of parallel training, `vit.` of Hugging Face, `params/` of JAX.
+/// Removes the prefix of a wrapped model: `module.` of parallel training, `vit.` of Hugging Face, `params/` of JAX.
 fn unwrapped(mut tensors: Tensors, from: Upstream) -> Tensors {
     if !tensors.is_empty() && tensors.keys().all(|name| name.starts_with("module.")) {
         tensors = without_prefix(tensors, "module.");
@@ -346,7 +346,7 @@ fn slice(tensor: &TensorData, part: usize) -> Result<TensorData, String> {
     let mut shape = tensor.shape().to_vec();
     match shape.first_mut() {
         Some(rows) if rows.is_multiple_of(3) => *rows /= 3,
-        _ => return Err(format!("{:?} is not three of anything", tensor.shape().to_vec())),
+        _ => return Err(format!("{:?} cannot be split into three", tensor.shape().to_vec())),
     }
     let values = floats(tensor);
     let length = values.len() / 3;

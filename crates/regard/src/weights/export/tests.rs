@@ -95,7 +95,7 @@ fn an_upstream_that_is_only_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let model = Toy::new(SMALL, &device::cpu());
     let error = export(&model, folder.path(), &options(Upstream::San)).unwrap_err().to_string();
-    assert!(error.contains("`to`: can be written as timm or hugging-face"), "{error}");
+    assert!(error.contains("`to`: must be timm or hugging-face"), "{error}");
     let file = folder.path().join("file");
     std::fs::write(&file, "in the way").unwrap();
     let error = export(&model, &file, &options(Upstream::Timm)).unwrap_err().to_string();

@@ -18,12 +18,12 @@ fn write(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-fn of(kind: Float) -> Vec<u8> {
+fn of(kind: FloatKind) -> Vec<u8> {
     match kind {
-        Float::F64 => VALUES.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect(),
-        Float::F32 => VALUES.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        Float::F16 => VALUES.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-        Float::BF16 => VALUES.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+        FloatKind::F64 => VALUES.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect(),
+        FloatKind::F32 => VALUES.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        FloatKind::F16 => VALUES.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+        FloatKind::BF16 => VALUES.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
     }
 }
 
@@ -94,15 +94,15 @@ const DICT: &[u8] = b"ccollections\nOrderedDict\n)R(";
 
 fn torch_file() -> Vec<u8> {
     let torch = Torch::new().code(DICT);
-    let torch = torch.text("a.weight").tensor("FloatStorage", of(Float::F32), 0, &[2, 3], &[3, 1]);
-    let torch = torch.text("b.bias").tensor("HalfStorage", of(Float::F16), 0, &[6], &[1]);
+    let torch = torch.text("a.weight").tensor("FloatStorage", of(FloatKind::F32), 0, &[2, 3], &[3, 1]);
+    let torch = torch.text("b.bias").tensor("HalfStorage", of(FloatKind::F16), 0, &[6], &[1]);
     let torch = torch.text("bn.num_batches_tracked").tensor("LongStorage", vec![0; 8], 0, &[], &[]);
     torch.code(b"u.").file()
 }
 
 fn safetensors_file() -> Vec<u8> {
     use safetensors::tensor::TensorView;
-    let (f32s, f16s, bf16s, f64s) = (of(Float::F32), of(Float::F16), of(Float::BF16), of(Float::F64));
+    let (f32s, f16s, bf16s, f64s) = (of(FloatKind::F32), of(FloatKind::F16), of(FloatKind::BF16), of(FloatKind::F64));
     let view = |kind, bytes| TensorView::new(kind, vec![2, 3], bytes).unwrap();
     let count = [0; 8];
     let tensors = [
@@ -123,9 +123,9 @@ fn array(header: &str, bytes: &[u8]) -> Vec<u8> {
 fn npz_file(method: CompressionMethod) -> Vec<u8> {
     let header = |kind: &str| format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (2, 3), }}   \n");
     let entries = [
-        ("embedding/kernel.npy", array(&header("<f4"), &of(Float::F32))),
-        ("f16.npy", array(&header("<f2"), &of(Float::F16))),
-        ("bf16.npy", array(&header("|V2"), &of(Float::BF16))),
+        ("embedding/kernel.npy", array(&header("<f4"), &of(FloatKind::F32))),
+        ("f16.npy", array(&header("<f2"), &of(FloatKind::F16))),
+        ("bf16.npy", array(&header("|V2"), &of(FloatKind::BF16))),
         ("step.npy", array("{'descr': '<i8', 'fortran_order': False, 'shape': ()}", &[0; 8])),
     ];
     archive(&entries, method)
@@ -160,9 +160,9 @@ fn pytorch_files_are_read_whatever_they_are_called() {
 fn views_of_a_storage_are_read_with_their_strides_and_offset() {
     let folder = folder();
     let torch = Torch::new().code(b"}(");
-    let torch = torch.text("transposed").tensor("FloatStorage", of(Float::F32), 0, &[3, 2], &[1, 3]);
-    let torch = torch.text("inside").tensor("BFloat16Storage", of(Float::BF16), 1, &[2], &[3]);
-    let torch = torch.text("spread").tensor("DoubleStorage", of(Float::F64), 2, &[3], &[0]);
+    let torch = torch.text("transposed").tensor("FloatStorage", of(FloatKind::F32), 0, &[3, 2], &[1, 3]);
+    let torch = torch.text("inside").tensor("BFloat16Storage", of(FloatKind::BF16), 1, &[2], &[3]);
+    let torch = torch.text("spread").tensor("DoubleStorage", of(FloatKind::F64), 2, &[3], &[0]);
     let tensors = read(&write(&folder, "a.pth", &torch.code(b"u.").file())).unwrap().tensors;
     let expected = |values: &[f32], shape: &[usize]| TensorData::new(values.to_vec(), shape.to_vec());
     assert_eq!(tensors["transposed"], expected(&[0.0, 0.125, 1.0, 96.0, -2.5, -0.75], &[3, 2]));
@@ -174,7 +174,7 @@ fn views_of_a_storage_are_read_with_their_strides_and_offset() {
 fn parameters_are_tensors() {
     let folder = folder();
     let torch = Torch::new().code(b"}(").text("w").code(b"ctorch._utils\n_rebuild_parameter\n(");
-    let torch = torch.tensor("FloatStorage", of(Float::F32), 0, &[6], &[1]);
+    let torch = torch.tensor("FloatStorage", of(FloatKind::F32), 0, &[6], &[1]);
     let torch = torch.code(b"\x88ccollections\nOrderedDict\n)RtRu.");
     assert_values(&read(&write(&folder, "a.pth", &torch.file())).unwrap(), "w", &[6]);
 }
@@ -184,15 +184,15 @@ fn the_dictionary_of_a_training_script_is_unwrapped() {
     let folder = folder();
     for wrapper in WRAPPERS {
         let torch = Torch::new().code(b"}(").text("epoch").number(3).text("optimizer").code(b"}(");
-        let torch = torch.text("moment").tensor("FloatStorage", of(Float::F32), 0, &[6], &[1]).code(b"u");
+        let torch = torch.text("moment").tensor("FloatStorage", of(FloatKind::F32), 0, &[6], &[1]).code(b"u");
         let torch = torch.text(wrapper).code(DICT);
-        let torch = torch.text("w").tensor("FloatStorage", of(Float::F32), 0, &[6], &[1]).code(b"uu.");
+        let torch = torch.text("w").tensor("FloatStorage", of(FloatKind::F32), 0, &[6], &[1]).code(b"uu.");
         let checkpoint = read(&write(&folder, "a.pth", &torch.file())).unwrap();
         assert_eq!(checkpoint.tensors.keys().collect::<Vec<_>>(), ["w"], "{wrapper}");
     }
     // the name of a model is no dictionary
     let torch = Torch::new().code(b"}(").text("model").text("vit").text("w");
-    let torch = torch.tensor("FloatStorage", of(Float::F32), 0, &[6], &[1]).code(b"u.");
+    let torch = torch.tensor("FloatStorage", of(FloatKind::F32), 0, &[6], &[1]).code(b"u.");
     assert_values(&read(&write(&folder, "a.pth", &torch.file())).unwrap(), "w", &[6]);
 }
 
@@ -223,8 +223,8 @@ fn numpy_archives_are_read_stored_or_deflated() {
 #[test]
 fn what_is_no_checkpoint_is_named_with_the_reason() {
     let folder = folder();
-    let fortran = array("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}", &of(Float::F32));
-    let complex = array("{'descr': '<c8', 'fortran_order': False, 'shape': (2, 3)}", &of(Float::F64));
+    let fortran = array("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}", &of(FloatKind::F32));
+    let complex = array("{'descr': '<c8', 'fortran_order': False, 'shape': (2, 3)}", &of(FloatKind::F64));
     let cases: [(&[u8], &str); 8] = [
         (b"", "the file is empty"),
         (b"PK", "neither safetensors nor"),
@@ -250,7 +250,7 @@ fn claims_larger_than_the_file_are_refused_before_memory_is_taken() {
     let header = |shape: &str| format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}");
     let many = (1 << 31) - 1;
     let spread = Torch::new().code(b"}(").text("w");
-    let spread = spread.tensor("FloatStorage", of(Float::F32), 0, &[many], &[0]).code(b"u.");
+    let spread = spread.tensor("FloatStorage", of(FloatKind::F32), 0, &[many], &[0]).code(b"u.");
     let json = br#"{"w":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}"#;
     let short = [&(json.len() as u64).to_le_bytes(), json.as_slice(), &[0; 16]].concat();
     let zeros = array(&header("(1000000000,)"), &vec![0; 1 << 16]);
@@ -306,7 +306,7 @@ fn a_file_with_a_wrong_byte_never_panics() {
 fn a_flipped_bit_in_a_numpy_archive_is_caught_by_its_checksum() {
     let folder = folder();
     let mut bytes = npz_file(CompressionMethod::Stored);
-    let values = of(Float::F32);
+    let values = of(FloatKind::F32);
     let at = bytes.windows(values.len()).position(|window| window == values).unwrap();
     // the top of an exponent: 1.0 becomes infinite
     bytes[at + 4 + 3] ^= 0x40;
@@ -321,29 +321,29 @@ fn a_flipped_bit_in_a_numpy_archive_is_caught_by_its_checksum() {
 fn an_array_that_is_longer_than_it_says_is_refused() {
     let folder = folder();
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
-    let bytes = archive(&[("x.npy", array(header, &of(Float::F32)))], CompressionMethod::Stored);
+    let bytes = archive(&[("x.npy", array(header, &of(FloatKind::F32)))], CompressionMethod::Stored);
     let error = read(&write(&folder, "a.npz", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("array `x`: more than its 16 bytes"), "{error}");
+    assert!(error.contains("array `x`: more than 16 bytes"), "{error}");
 }
 
 #[test]
 fn two_tensors_of_one_name_are_refused() {
     let folder = folder();
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
-    let entries = [("x1.npy", array(header, &of(Float::F32))), ("x2.npy", array(header, &of(Float::F32)))];
+    let entries = [("x1.npy", array(header, &of(FloatKind::F32))), ("x2.npy", array(header, &of(FloatKind::F32)))];
     let mut bytes = archive(&entries, CompressionMethod::Stored);
     // a writer that takes care refuses to write this: both names become `x1.npy`
     while let Some(at) = bytes.windows(6).position(|window| window == b"x2.npy") {
         bytes[at + 1] = b'1';
     }
     let error = read(&write(&folder, "a.npz", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("two arrays are called `x1`"), "{error}");
+    assert!(error.contains("two arrays are named `x1`"), "{error}");
 
     let tensor = r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;
     let json = format!(r#"{{"w":{tensor},"v":{{"dtype":"F32","shape":[1],"data_offsets":[4,8]}},"w":{tensor}}}"#);
     let bytes = [&(json.len() as u64).to_le_bytes(), json.as_bytes(), &[0; 8]].concat();
     let error = read(&write(&folder, "a.safetensors", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("two tensors are called `w`"), "{error}");
+    assert!(error.contains("two tensors are named `w`"), "{error}");
 }
 
 #[test]
@@ -351,16 +351,19 @@ fn what_is_not_finite_is_noticed_in_every_format() {
     let folder = folder();
     assert_eq!(read(&write(&folder, "a.bin", &safetensors_file())).unwrap().not_finite, Vec::<String>::new());
     for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        for (kind, dtype) in
-            [(Float::F32, Dtype::F32), (Float::F64, Dtype::F64), (Float::F16, Dtype::F16), (Float::BF16, Dtype::BF16)]
-        {
+        for (kind, dtype) in [
+            (FloatKind::F32, Dtype::F32),
+            (FloatKind::F64, Dtype::F64),
+            (FloatKind::F16, Dtype::F16),
+            (FloatKind::BF16, Dtype::BF16),
+        ] {
             let mut bytes = of(kind);
             let last = bytes.len() - kind.size();
             match kind {
-                Float::F64 => bytes[last..].copy_from_slice(&f64::from(wrong).to_le_bytes()),
-                Float::F32 => bytes[last..].copy_from_slice(&wrong.to_le_bytes()),
-                Float::F16 => bytes[last..].copy_from_slice(&f16::from_f32(wrong).to_le_bytes()),
-                Float::BF16 => bytes[last..].copy_from_slice(&bf16::from_f32(wrong).to_le_bytes()),
+                FloatKind::F64 => bytes[last..].copy_from_slice(&f64::from(wrong).to_le_bytes()),
+                FloatKind::F32 => bytes[last..].copy_from_slice(&wrong.to_le_bytes()),
+                FloatKind::F16 => bytes[last..].copy_from_slice(&f16::from_f32(wrong).to_le_bytes()),
+                FloatKind::BF16 => bytes[last..].copy_from_slice(&bf16::from_f32(wrong).to_le_bytes()),
             }
             let view = safetensors::tensor::TensorView::new(dtype, vec![2, 3], &bytes).unwrap();
             let file = safetensors::serialize([("head.weight", view)], None).unwrap();

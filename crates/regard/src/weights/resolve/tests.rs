@@ -66,7 +66,7 @@ fn a_run_brings_its_model_its_preprocessing_its_labels_and_its_best_weights() {
         let source = resolved(&text).unwrap();
         assert_eq!(
             (&source.config, source.preprocess.mean, source.origin),
-            (&config, [0.25; 3], Origin::Run),
+            (&config, [0.25; 3], WeightsOrigin::Run),
             "{text}"
         );
         assert_eq!(source.labels.as_ref().unwrap()[4], "eel");
@@ -89,7 +89,7 @@ fn weights_of_a_run_under_a_preset_keep_the_runs_preprocessing_and_say_how_many_
     run(&folder.path().join("mine"));
     let text = format!("vit-nano={}", path(&folder, "mine/best.safetensors"));
     let source = resolved(&text).unwrap().with("depth", json!(1)).unwrap();
-    assert_eq!((source.preprocess.mean, source.origin), ([0.25; 3], Origin::Run));
+    assert_eq!((source.preprocess.mean, source.origin), ([0.25; 3], WeightsOrigin::Run));
     let error = source.clone().load(&cpu()).unwrap_err();
     assert!(matches!(error, Error::Weights { classes: Some(5), .. }), "{error:?}");
     assert!(source.with("classes", json!(5)).unwrap().load(&cpu()).is_ok());
@@ -101,7 +101,7 @@ fn a_preset_a_file_and_an_embedded_model_are_told_apart() {
     assert!(preset.is_fresh() && preset.labels.is_none());
     assert_eq!(tensors(&preset.load(&cpu()).unwrap().model), tensors(&preset.load(&cpu()).unwrap().model), "seed 0");
     let embedded = resolved("fashion-vit").unwrap();
-    assert_eq!((embedded.origin, embedded.labels.as_ref().unwrap().len()), (Origin::Embedded, 10));
+    assert_eq!((embedded.origin, embedded.labels.as_ref().unwrap().len()), (WeightsOrigin::Embedded, 10));
     embedded.load(&cpu()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("mine.toml"), preset.config.to_toml()).unwrap();
@@ -110,16 +110,16 @@ fn a_preset_a_file_and_an_embedded_model_are_told_apart() {
     assert!(file.is_fresh());
     write_tensors(&folder.path().join("w.bin"), &tensors(&preset.load(&cpu()).unwrap().model)).unwrap();
     let text = format!("{}={}", path(&folder, "mine.toml"), path(&folder, "w.bin"));
-    assert_eq!(resolved(&text).unwrap().load(&cpu()).unwrap().origin, Origin::Checkpoint);
+    assert_eq!(resolved(&text).unwrap().load(&cpu()).unwrap().origin, WeightsOrigin::Checkpoint);
 }
 
 #[test]
 fn a_run_that_is_called_like_a_preset_is_the_run_and_another_folder_is_not() {
     let folder = tempfile::tempdir().unwrap();
     run(&folder.path().join("deit-tiny"));
-    assert_eq!(resolved(&path(&folder, "deit-tiny")).unwrap().origin, Origin::Run);
+    assert_eq!(resolved(&path(&folder, "deit-tiny")).unwrap().origin, WeightsOrigin::Run);
     // relative names are looked at in the working folder, which tests share: the rule is tried by its first steps
-    assert_eq!(without_weights("deit-tiny", &mut |_| {}).unwrap().unwrap().origin, Origin::Fresh);
+    assert_eq!(without_weights("deit-tiny", &mut |_| {}).unwrap().unwrap().origin, WeightsOrigin::Fresh);
 }
 
 #[test]
@@ -217,13 +217,13 @@ fn a_repository_is_fetched_with_its_config_at_its_revision_and_once() {
     });
     let fetcher = Fetcher { cache: cache.path().into(), endpoint: server.root.clone(), pause: Duration::ZERO };
     let address: Address = "hf:owner/name@v1".parse().unwrap();
-    let source = of_address(&fetcher, &address, &mut |_| {}).unwrap();
+    let source = from_address(&fetcher, &address, &mut |_| {}).unwrap();
     assert_eq!((source.name.as_str(), source.labels.as_ref().unwrap().len()), ("owner/name", 7));
     assert!(logits_differ(&source.load(&cpu()).unwrap().model, "hf_vit") < 1e-4);
     let asked = server.asked().len();
-    of_address(&fetcher, &address, &mut |_| {}).unwrap();
+    from_address(&fetcher, &address, &mut |_| {}).unwrap();
     assert_eq!(server.asked().len(), asked, "the second time it is in the cache");
-    let main = of_address(&fetcher, &"hf:owner/name".parse().unwrap(), &mut |_| {}).unwrap_err().to_string();
+    let main = from_address(&fetcher, &"hf:owner/name".parse().unwrap(), &mut |_| {}).unwrap_err().to_string();
     assert!(main.contains("no config.json"), "{main}");
 }
 

@@ -184,7 +184,7 @@ fn hugging_face_s_names_and_back_change_nothing() {
 #[test]
 fn what_hugging_face_has_no_name_for_is_listed() {
     let error = hugging_face(&checkpoint("timm_deit3")).unwrap_err().to_string();
-    assert!(error.contains("`blocks.0.ls1.gamma` [48] has no name at Hugging Face"), "{error}");
+    assert!(error.contains("`blocks.0.ls1.gamma` [48] has no Hugging Face name"), "{error}");
 }
 
 /// Values of `[.., rows, columns]` with its last two axes exchanged.
