@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod calibration;
+pub mod coco;
 mod confusion;
 mod evaluation;
 pub mod history;

@@ -1,0 +1,188 @@
+//! What a detector gets wrong at one score threshold and IoU 0.5: which classes it confuses, what it misses, what it invents.
+//!
+//! Matching is that of the evaluation: a detection takes an object of its own class. What is then left on both sides is paired
+//! across classes, so that a right box with a wrong class is one confusion instead of a miss and a false alarm.
+
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use super::matching::overlap;
+use super::{Detection, Truth};
+use crate::evaluate::Confusion;
+
+/// The overlap from which on a box is right.
+const RIGHT: f64 = 0.5;
+/// The overlap from which on a wrong box was meant for an object.
+const NEAR: f64 = 0.1;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Settings {
+    /// Detections of at least this score.
+    pub score: f64,
+    /// The most misses, and the most false alarms, that are listed.
+    pub worst: usize,
+}
+
+/// What a detector gets wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    pub settings: Settings,
+    /// `[true class][detected class]`; the last row and column are background: what was invented, and what was missed.
+    pub confusion: Confusion,
+    /// Objects that no detection of their class found.
+    pub missed: usize,
+    /// Detections that found no object of their class.
+    pub alarms: usize,
+    /// The largest objects that were missed.
+    pub misses: Vec<Miss>,
+    /// The detections of the highest scores that are wrong.
+    pub false_alarms: Vec<FalseAlarm>,
+}
+
+/// An object that was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Miss {
+    pub truth: Truth,
+    /// The detection that overlaps it most, of whatever class.
+    pub nearest: Option<Detection>,
+    pub overlap: f64,
+}
+
+/// A detection of nothing, or of something else.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FalseAlarm {
+    pub detection: Detection,
+    pub mistake: Mistake,
+    /// The object that it overlaps most, of whatever class.
+    pub nearest: Option<Truth>,
+    pub overlap: f64,
+}
+
+/// Why a detection is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mistake {
+    /// The object was found already.
+    Duplicate,
+    /// The box is that of an object of another class.
+    WrongClass,
+    /// An object of this class is near, but the box is not around it.
+    WrongBox,
+    /// There is nothing.
+    Background,
+}
+
+/// Compares the better detections with the objects; both as [`super::evaluate`] accepts them.
+///
+/// # Panics
+/// When a class is not among `0..classes`.
+#[must_use]
+pub fn diagnose(classes: usize, truths: &[Truth], detections: &[Detection], settings: Settings) -> Diagnosis {
+    let mut pictures: BTreeMap<u64, (Vec<&Truth>, Vec<&Detection>)> = BTreeMap::new();
+    for truth in truths {
+        pictures.entry(truth.image).or_default().0.push(truth);
+    }
+    for detection in detections.iter().filter(|detection| detection.score >= settings.score) {
+        pictures.entry(detection.image).or_default().1.push(detection);
+    }
+    let pictures: Vec<(Vec<&Truth>, Vec<&Detection>)> = pictures.into_values().collect();
+    let found: Vec<PictureDiagnosis> =
+        pictures.into_par_iter().map(|(truths, detections)| picture(classes, &truths, detections)).collect();
+    let mut confusion = Confusion { counts: vec![vec![0; classes + 1]; classes + 1] };
+    let (mut misses, mut false_alarms) = (Vec::new(), Vec::new());
+    for PictureDiagnosis { pairs, misses: own_misses, false_alarms: own_alarms } in found {
+        pairs.into_iter().for_each(|[truth, detection]| confusion.counts[truth][detection] += 1);
+        misses.extend(own_misses);
+        false_alarms.extend(own_alarms);
+    }
+    let (missed, alarms) = (misses.len(), false_alarms.len());
+    misses.sort_by(|a, b| b.truth.area.total_cmp(&a.truth.area));
+    false_alarms.sort_by(|a, b| b.detection.score.total_cmp(&a.detection.score));
+    misses.truncate(settings.worst);
+    false_alarms.truncate(settings.worst);
+    Diagnosis { settings, confusion, missed, alarms, misses, false_alarms }
+}
+
+struct PictureDiagnosis {
+    /// Classes of objects and detections; one past the last is background.
+    pairs: Vec<[usize; 2]>,
+    misses: Vec<Miss>,
+    false_alarms: Vec<FalseAlarm>,
+}
+
+fn picture(background: usize, truths: &[&Truth], mut detections: Vec<&Detection>) -> PictureDiagnosis {
+    detections.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut taken = vec![false; truths.len()];
+    let mut pairs = Vec::new();
+    // the last of the untaken objects that overlap most
+    let best = |detection: &Detection, taken: &[bool], fits: &dyn Fn(&Truth) -> bool| {
+        let mut best: Option<(usize, f64)> = None;
+        for (place, truth) in truths.iter().enumerate().filter(|(place, truth)| !taken[*place] && fits(truth)) {
+            let overlap = overlap(detection.bounds, truth);
+            if overlap > 0.0 && best.is_none_or(|(_, most)| overlap >= most) {
+                best = Some((place, overlap));
+            }
+        }
+        best
+    };
+    let is_right = |(_, overlap): &(usize, f64)| *overlap >= RIGHT;
+    let none = vec![false; truths.len()];
+    let mut wrong: Vec<&Detection> = Vec::new();
+    for detection in &detections {
+        let own = |truth: &Truth| truth.class == detection.class && !truth.crowd;
+        let crowd = |truth: &Truth| truth.class == detection.class && truth.crowd;
+        if let Some((place, _)) = best(detection, &taken, &own).filter(is_right) {
+            taken[place] = true;
+            pairs.push([detection.class; 2]);
+        } else if !best(detection, &none, &crowd).is_some_and(|best| is_right(&best)) {
+            wrong.push(detection);
+        }
+    }
+    let found = taken.clone();
+    let mut false_alarms = Vec::new();
+    for detection in wrong {
+        let proper = |truth: &Truth| !truth.crowd;
+        let own = |truth: &Truth| truth.class == detection.class && !truth.crowd;
+        let (any, of_class) = (best(detection, &none, &proper), best(detection, &none, &own));
+        let confused = best(detection, &taken, &proper).filter(is_right);
+        let mistake = if of_class.is_some_and(|best| is_right(&best)) {
+            Mistake::Duplicate
+        } else if any.is_some_and(|best| is_right(&best)) {
+            Mistake::WrongClass
+        } else if of_class.is_some_and(|(_, overlap)| overlap >= NEAR) {
+            Mistake::WrongBox
+        } else {
+            Mistake::Background
+        };
+        let class = match confused {
+            Some((place, _)) => {
+                taken[place] = true;
+                truths[place].class
+            }
+            None => background,
+        };
+        pairs.push([class, detection.class]);
+        false_alarms.push(FalseAlarm {
+            detection: *detection,
+            mistake,
+            nearest: any.map(|(place, _)| *truths[place]),
+            overlap: any.map_or(0.0, |(_, overlap)| overlap),
+        });
+    }
+    let mut misses = Vec::new();
+    for (place, truth) in truths.iter().enumerate().filter(|(place, truth)| !found[*place] && !truth.crowd) {
+        if !taken[place] {
+            pairs.push([truth.class, background]);
+        }
+        let overlaps = detections.iter().map(|detection| (**detection, overlap(detection.bounds, truth)));
+        let nearest = overlaps.filter(|(_, overlap)| *overlap > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
+        misses.push(Miss {
+            truth: **truth,
+            nearest: nearest.map(|(detection, _)| detection),
+            overlap: nearest.map_or(0.0, |(_, overlap)| overlap),
+        });
+    }
+    PictureDiagnosis { pairs, misses, false_alarms }
+}

@@ -1,0 +1,133 @@
+//! Which detection finds which object, as `COCOeval.evaluateImg` decides it.
+//!
+//! Detections of one class in one picture, by falling score, each take the object with which they overlap most, if that is at
+//! least the threshold. Objects that are ignored (crowds, other sizes) come last and are taken only when no proper one fits;
+//! a crowd can be taken by many. Of equal overlaps the last object wins.
+
+use super::{Detection, MOST_DETECTIONS, Size, THRESHOLDS, Truth, thresholds};
+
+/// One class in one picture.
+pub struct Scene<'a> {
+    pub truths: Vec<&'a Truth>,
+    /// By falling score, at most as many as count.
+    pub detections: Vec<&'a Detection>,
+    /// `[detections, truths]`
+    overlaps: Vec<f64>,
+}
+
+/// What a detection counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Hit,
+    FalseAlarm,
+    Ignored,
+}
+
+/// The outcomes of one class in one picture for objects of one size.
+pub struct Matches {
+    /// `[THRESHOLDS, detections]`
+    outcomes: Vec<Outcome>,
+    detections: usize,
+    /// Objects that should be found.
+    pub proper: usize,
+}
+
+impl Matches {
+    pub fn outcome(&self, threshold: usize, detection: usize) -> Outcome {
+        self.outcomes[threshold * self.detections + detection]
+    }
+
+    /// Right ones among the first `most`.
+    pub fn hits(&self, threshold: usize, most: usize) -> usize {
+        let outcomes = &self.outcomes[threshold * self.detections..][..self.detections];
+        outcomes.iter().take(most).filter(|outcome| **outcome == Outcome::Hit).count()
+    }
+}
+
+/// For each class, its pictures by rising id.
+pub fn scenes<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection]) -> Vec<Vec<Scene<'a>>> {
+    let mut truths: Vec<&Truth> = truths.iter().collect();
+    let mut detections: Vec<&Detection> = detections.iter().collect();
+    // sorting is stable: what is equal stays in the order of its list
+    truths.sort_by_key(|truth| (truth.class, truth.image));
+    detections.sort_by(|a, b| (a.class, a.image).cmp(&(b.class, b.image)).then_with(|| b.score.total_cmp(&a.score)));
+    let (mut truths, mut detections) = (&truths[..], &detections[..]);
+    let mut scenes: Vec<Vec<Scene<'a>>> = (0..classes).map(|_| Vec::new()).collect();
+    loop {
+        let first = [
+            truths.first().map(|truth| (truth.class, truth.image)),
+            detections.first().map(|detection| (detection.class, detection.image)),
+        ];
+        let Some(place) = first.into_iter().flatten().min() else { return scenes };
+        let own = truths.partition_point(|truth| (truth.class, truth.image) <= place);
+        let found = detections.partition_point(|detection| (detection.class, detection.image) <= place);
+        let most = found.min(MOST_DETECTIONS[2]);
+        scenes[place.0].push(Scene::new(truths[..own].to_vec(), detections[..most].to_vec()));
+        (truths, detections) = (&truths[own..], &detections[found..]);
+    }
+}
+
+impl<'a> Scene<'a> {
+    fn new(truths: Vec<&'a Truth>, detections: Vec<&'a Detection>) -> Self {
+        let overlap = |detection: &&Detection| {
+            let bounds = detection.bounds;
+            truths.iter().map(move |truth| overlap(bounds, truth)).collect::<Vec<f64>>()
+        };
+        Self { overlaps: detections.iter().flat_map(overlap).collect(), truths, detections }
+    }
+
+    /// Matches at every threshold.
+    pub fn matches(&self, size: Size) -> Matches {
+        let is_ignored = |truth: &Truth| truth.crowd || !size.contains(truth.area);
+        // proper objects first
+        let mut order: Vec<usize> = (0..self.truths.len()).collect();
+        order.sort_by_key(|&truth| is_ignored(self.truths[truth]));
+        let proper = order.iter().filter(|&&truth| !is_ignored(self.truths[truth])).count();
+        let mut outcomes = Vec::with_capacity(THRESHOLDS * self.detections.len());
+        let mut taken = vec![false; order.len()];
+        for threshold in thresholds() {
+            taken.fill(false);
+            for (detection, overlaps) in self.detections.iter().zip(self.overlaps_by_detection()) {
+                let mut best = threshold.min(1.0 - 1e-10);
+                let mut chosen = None;
+                for (place, &truth) in order.iter().enumerate() {
+                    if taken[place] && !self.truths[truth].crowd {
+                        continue;
+                    }
+                    if place >= proper && chosen.is_some_and(|chosen| chosen < proper) {
+                        break;
+                    }
+                    if overlaps[truth] >= best {
+                        (best, chosen) = (overlaps[truth], Some(place));
+                    }
+                }
+                outcomes.push(match chosen {
+                    Some(place) => {
+                        taken[place] = true;
+                        if place < proper { Outcome::Hit } else { Outcome::Ignored }
+                    }
+                    None if size.contains(detection.bounds[2] * detection.bounds[3]) => Outcome::FalseAlarm,
+                    None => Outcome::Ignored,
+                });
+            }
+        }
+        Matches { outcomes, detections: self.detections.len(), proper }
+    }
+
+    fn overlaps_by_detection(&self) -> impl Iterator<Item = &[f64]> {
+        let width = self.truths.len();
+        (0..self.detections.len()).map(move |detection| &self.overlaps[detection * width..][..width])
+    }
+}
+
+/// Area in common over the area of both together; with a crowd, over the area of the detection.
+pub fn overlap(detection: [f64; 4], truth: &Truth) -> f64 {
+    let ([x, y, w, h], [tx, ty, tw, th]) = (detection, truth.bounds);
+    let width = (x + w).min(tx + tw) - x.max(tx);
+    let height = (y + h).min(ty + th) - y.max(ty);
+    if width <= 0.0 || height <= 0.0 {
+        return 0.0;
+    }
+    let common = width * height;
+    common / if truth.crowd { w * h } else { w * h + tw * th - common }
+}
