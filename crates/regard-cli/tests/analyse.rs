@@ -1,8 +1,6 @@
 //! `regard explain` and `regard analyse` as a user meets them: pages, figures in two formats, data, checks and refusals.
 
-mod common;
-
-use common::{assert_refused, regard, stdout_of, text};
+use crate::common::{assert_refused, regard, stdout_of, text};
 use image::{Rgb, RgbImage};
 use regard::{device, models, weights};
 use std::fs;

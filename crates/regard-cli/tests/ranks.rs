@@ -1,5 +1,4 @@
 //! Several processes that train one model, started by `mpirun` on this machine.
-#![cfg(feature = "mpi")]
 
 use serde_json::Value;
 use std::fs;

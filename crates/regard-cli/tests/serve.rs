@@ -1,5 +1,4 @@
 //! `regard serve` as a user meets it: what it says, what it refuses, and how it ends.
-#![cfg(unix)]
 
 use regard::{device, models, weights};
 use std::fs;

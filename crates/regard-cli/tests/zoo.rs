@@ -1,9 +1,7 @@
 //! The commands that know models: what they count, load, run and refuse.
 
-mod common;
-
+use crate::common::{assert_refused, regard, stdout_of, text};
 use burn::tensor::{Tensor, TensorData};
-use common::{assert_refused, regard, stdout_of, text};
 use image::{Rgb, RgbImage};
 use regard::{Pass, device, models, weights};
 use std::fs;

@@ -1,9 +1,7 @@
 //! Clients that mean harm or have bad luck, bugs of ours, and changes while the server runs.
 
-mod common;
-
-use common::{
-    TestServer, binary_inference, entry, entry_with, floats, fresh, inference, numbers, picture, raw_request,
+use crate::common::{
+    self, TestServer, binary_inference, entry, entry_with, floats, fresh, inference, numbers, picture, raw_request,
     read_response, service,
 };
 use regard::data::Preprocess;

@@ -1,10 +1,10 @@
 //! Every route, as a client that means well sees it.
 
-mod common;
-
+use crate::common::{
+    self, TestServer, assert_close, binary_inference, entry, floats, fresh, inference, numbers, picture, service,
+};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use burn::tensor::{Tensor, TensorData};
-use common::{TestServer, assert_close, binary_inference, entry, floats, fresh, inference, numbers, picture, service};
 use regard::{Pass, device};
 use regard_serve::{Settings, Token};
 use serde_json::{Value, json};

@@ -1,6 +1,5 @@
 //! Every operator on the GPU device against the CPU kernels: `./test gpu`. Without a graphics card it runs on a
 //! software Vulkan driver.
-#![cfg(feature = "wgpu")]
 
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor, TensorData};

@@ -245,3 +245,24 @@ fn the_check_sees_what_it_should() {
     assert!(!violations("attention/local.rs", "use crate::testing::noise;\n", &declared).is_empty());
     assert_eq!(test_files("train/engine.rs", "#[cfg(test)]\nmod laws;\n")[0], "train/engine/laws.");
 }
+
+/// Cargo no longer finds test files by itself: each is the root of a binary, or a module of one.
+#[test]
+fn no_test_file_is_forgotten() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is beside others");
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    for name in ["regard", "regard-cli", "regard-serve"] {
+        let manifest = text(&crates.join(name).join("Cargo.toml"));
+        let folder = crates.join(name).join("tests");
+        let files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+        let is_root = |path: &Path| manifest.contains(&format!("[[test]]\nname = \"{}\"\n", stem(path)));
+        let sources = || files.iter().filter(|path| path.extension().is_some_and(|ending| ending == "rs"));
+        let roots: String = sources().filter(|path| is_root(path)).map(|path| text(path)).collect();
+        assert!(!roots.is_empty(), "{name} has no test binary");
+        for path in sources().filter(|path| !is_root(path)) {
+            let listed = roots.lines().any(|line| line == format!("mod {};", stem(path)));
+            assert!(listed, "{}: no test binary has `mod {};`", path.display(), stem(path));
+        }
+    }
+}

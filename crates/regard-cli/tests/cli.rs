@@ -1,0 +1,14 @@
+//! The command line as its users meet it. One binary for all files: linking the program again for each takes longer than
+//! running them.
+
+mod analyse;
+mod command_line;
+mod common;
+mod data;
+#[cfg(feature = "mpi")]
+mod ranks;
+#[cfg(unix)]
+mod serve;
+mod train;
+mod translate;
+mod zoo;

@@ -1,0 +1,8 @@
+//! What needs more than one module: files of others, layers of the source, devices.
+
+mod deit;
+mod detransliterator;
+#[cfg(feature = "wgpu")]
+mod gpu;
+mod layering;
+mod parity;
