@@ -5,7 +5,7 @@ use regard::evaluate::{History, TaskInfo, Values};
 use regard::report::Table;
 use regard::report::figure::{Bar, Bars, Figure as _};
 use regard::tasks::AnyRecipe;
-use regard::train::{Alone, Start, read_history};
+use regard::train::{SingleProcess, TrainOptions, read_history};
 use serde::Serialize;
 use std::fs;
 use std::io::Write;
@@ -81,7 +81,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     // every name is checked before the first run begins
     let variants: Vec<(String, AnyRecipe)> =
         args.models.iter().map(|name| Ok((name.clone(), variant(&recipe, name)?))).collect::<Result<_, Failure>>()?;
-    let (interrupt, task) = (Interrupt::listen(&Alone)?, recipe.info());
+    let (interrupt, task) = (Interrupt::listen(&SingleProcess)?, recipe.info());
     let mut rows = Vec::new();
     for (name, recipe) in &variants {
         let mut runs = Vec::new();
@@ -92,9 +92,9 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
             Job {
                 recipe: &recipe,
                 folder: &run,
-                start: Start::default(),
+                start: TrainOptions::default(),
                 device,
-                ranks: &Alone,
+                ranks: &SingleProcess,
                 interrupt: &interrupt,
                 resume: "the same command goes on",
             }

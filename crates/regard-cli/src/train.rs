@@ -10,7 +10,7 @@ pub use interrupt::Interrupt;
 
 use burn::tensor::Device;
 use regard::tasks::AnyRecipe;
-use regard::train::{Alone, Event, Outcome, Ranks, Start, read_history, read_recipe_text};
+use regard::train::{Event, Outcome, Ranks, SingleProcess, TrainOptions, read_history, read_recipe_text};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
@@ -136,14 +136,14 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     if let Some(ranks) = regard::train::Mpi::start() {
         return job::run(ranks, |ranks| run_as(args, device, out, ranks));
     }
-    run_as(args, device, out, &Alone)
+    run_as(args, device, out, &SingleProcess)
 }
 
 /// Trains as one of the ranks; the first speaks for all.
 fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks) -> Result<(), Failure> {
     let (recipe, folder) = args.plan(ranks)?;
     let interrupt = Interrupt::listen(ranks)?;
-    let start = Start { lengthen: args.resume.is_some() };
+    let start = TrainOptions { lengthen: args.resume.is_some() };
     if ranks.rank() > 0 {
         let mut watch = |_: Event| !interrupt.is_pressed();
         let outcome = recipe.train(&folder, start, device, ranks, &mut watch);
@@ -158,7 +158,7 @@ fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks)
 pub struct Job<'a> {
     pub recipe: &'a AnyRecipe,
     pub folder: &'a Path,
-    pub start: Start,
+    pub start: TrainOptions,
     pub device: &'a Device,
     pub ranks: &'a dyn Ranks,
     pub interrupt: &'a Interrupt,

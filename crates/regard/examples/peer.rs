@@ -30,7 +30,7 @@ use regard::data::{Batch, Picture, Preprocess, Target, Tokens, prepare};
 use regard::layers::{GatedUnit, Linear, MultiHeadAttention};
 use regard::models::{Model, preset, translator};
 use regard::tasks::classify::{ClassLoss, Recipe};
-use regard::train::{Alone, Engine, Optimiser};
+use regard::train::{Engine, Optimiser, SingleProcess};
 use regard::translate::{Search, translate as decode};
 use regard::weights::{Tensors, shapes, tensors, write_tensors};
 use regard::{PackedModel, Pass, device};
@@ -205,7 +205,7 @@ fn training(name: &str, batch: usize, optimiser: Optimiser, rate: f64) -> (Tenso
     let mut losses = Vec::new();
     let mut step = 0;
     let run = move |kept: Option<&mut Tensors>| {
-        let done = engine.step(step, rate, &parts, false, &Alone).expect("the loss is finite");
+        let done = engine.step(step, rate, &parts, false, &SingleProcess).expect("the loss is finite");
         step += 1;
         if let Some(kept) = kept {
             if losses.is_empty() {

@@ -11,7 +11,7 @@ use regard::models::Model;
 use regard::report::Table;
 use regard::tasks::AnyRecipe;
 use regard::tasks::classify::{Classification, Recipe};
-use regard::train::{Alone, Start, read_history};
+use regard::train::{SingleProcess, TrainOptions, read_history};
 use regard::weights::{self, LoadOptions};
 use std::fs;
 use std::io::Write;
@@ -61,16 +61,16 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     fs::create_dir_all(&folder).map_err(|error| {
         Failure::input(format!("cannot make the folder `{}`: {error}", folder.display()), "`--out` names another")
     })?;
-    let interrupt = Interrupt::listen(&Alone)?;
+    let interrupt = Interrupt::listen(&SingleProcess)?;
     let mut trained = Vec::new();
     for (model, by) in MODELS {
         let (recipe, run) = (recipe(model, by, args.small)?, folder.join(model));
         Job {
             recipe: &AnyRecipe::Classify(recipe.clone()),
             folder: &run,
-            start: Start::default(),
+            start: TrainOptions::default(),
             device,
-            ranks: &Alone,
+            ranks: &SingleProcess,
             interrupt: &interrupt,
             resume: "the same command goes on",
         }

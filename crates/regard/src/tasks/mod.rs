@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::evaluate::TaskInfo;
 use crate::train::{
-    self, Common, Event, ModelCost, Outcome, Ranks, Recipe, Start, Task, read_recipe_text, read_task, task_of,
+    self, Common, Event, ModelCost, Outcome, Ranks, Recipe, Task, TrainOptions, read_recipe_text, read_task, task_of,
 };
 use crate::{Error, nearest};
 
@@ -107,7 +107,7 @@ macro_rules! tasks {
             pub fn train(
                 &self,
                 folder: &Path,
-                start: Start,
+                start: TrainOptions,
                 device: &Device,
                 ranks: &dyn Ranks,
                 watch: &mut dyn FnMut(Event) -> bool,

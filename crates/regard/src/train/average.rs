@@ -1,6 +1,7 @@
-//! The mean of the parameters of the last epochs, which translates better than any one of them (Vaswani et al. 2017).
+//! Checkpoint averaging: the mean of the parameters of the last epochs translates better than any one of them
+//! (Vaswani et al. 2017).
 //!
-//! Each of these epochs leaves its weights in `epochs/`, so that a run which was stopped averages the same ones.
+//! The weights of each of these epochs are saved in `epochs/`, so that a resumed run averages the same ones.
 
 use std::fs;
 
@@ -10,25 +11,25 @@ use super::Folder;
 use crate::Error;
 use crate::weights::{self, Tensors};
 
-/// Keeps the weights of an epoch, and only the last `count` of them.
+/// Saves the weights of an epoch and removes those older than the last `count`.
 pub(super) fn keep(folder: &Folder, epoch: usize, count: usize, tensors: &Tensors) -> Result<(), Error> {
     let place = folder.path().join("epochs");
     fs::create_dir_all(&place).map_err(|error| Error::file(&place, error))?;
     weights::write_tensors(&place.join(format!("{epoch:05}.safetensors")), tensors)?;
     for old in 1..=epoch.saturating_sub(count) {
-        // what is not there any more is what is wanted
+        // it may be removed already
         let _ = fs::remove_file(place.join(format!("{old:05}.safetensors")));
     }
     Ok(())
 }
 
-/// The mean of what was kept.
+/// The mean of the saved weights.
 pub(super) fn mean(folder: &Folder) -> Result<Tensors, Error> {
     let place = folder.path().join("epochs");
     let entries = fs::read_dir(&place).map_err(|error| Error::file(&place, error))?;
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "safetensors"));
-    // sums of other orders have other bits
+    // a fixed order, because floating-point sums depend on it
     paths.sort();
     let mut sums: Vec<(String, Vec<usize>, Vec<f64>)> = Vec::new();
     for path in &paths {

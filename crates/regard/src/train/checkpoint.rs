@@ -1,8 +1,8 @@
-//! Checkpoints that are the old one or the new one, never half of each.
+//! Atomic checkpoints: after a crash there is the old one or the new one, never a mixture.
 //!
-//! Tensors are written first, under a name that holds a part of their hash; the manifest `last.json`, which names them
-//! with their whole hash and is sealed by a hash of itself, is renamed into place last. The manifest before it is kept as
-//! `previous.json` with its tensors, so that damage to the newest loses a few steps and not the run.
+//! Tensors are written first, to a file whose name contains a part of their hash. The manifest `last.json` names that file
+//! and its full hash, carries a hash of itself as a seal, and is renamed into place last. The manifest before it is kept
+//! as `previous.json` with its tensors, so that damage to the newest loses a few steps, not the run.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,16 +16,16 @@ use crate::weights::{Tensors, from_bytes, to_bytes};
 const LAST: &str = "last.json";
 const PREVIOUS: &str = "previous.json";
 
-/// Where a run is, beside its tensors.
+/// The progress of a run, without its tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
     /// Steps done.
     pub step: usize,
-    /// The best test accuracy, or what stands for it, as the bits of an f64, so that it is read back exactly.
+    /// The best value of the deciding metric, as the bits of an f64, so that it is read back exactly.
     pub best: Option<u64>,
     pub best_epoch: usize,
-    /// Whether nothing is left to do.
+    /// Whether the run is finished.
     pub finished: bool,
 }
 
@@ -52,24 +52,24 @@ impl Manifest {
     }
 }
 
-/// What a checkpoint held.
+/// The content of a checkpoint.
 #[derive(Debug)]
 pub struct Restored {
     pub tensors: Tensors,
     pub progress: Progress,
-    /// Why it is not the newest, when it is not.
+    /// Why it is not the newest, if it is not.
     pub note: Option<String>,
 }
 
-/// What writing needs of a file system; tests make it fail.
+/// The file system operations that writing needs; tests make them fail.
 pub trait Disk {
-    /// Writes a new file and waits until it is safe.
+    /// Writes a new file and syncs it to disk.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// The real one.
+/// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
@@ -82,7 +82,7 @@ impl Disk for RealDisk {
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)?;
-        // the new name is safe when its folder is; not every system can say so
+        // the new name is durable once its folder is synced, which not every system supports
         if let Some(folder) = to.parent() {
             let _ = File::open(folder).and_then(|folder| folder.sync_all());
         }
@@ -97,7 +97,7 @@ impl Disk for RealDisk {
 /// Saves a checkpoint into a folder.
 ///
 /// # Errors
-/// When it cannot be written, on a full disk for example: the checkpoint before is still there and whole.
+/// When it cannot be written, for example on a full disk; the previous checkpoint is still intact.
 pub fn save(folder: &Path, tensors: &Tensors, progress: Progress, disk: &mut dyn Disk) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))?;
     let bytes = to_bytes(tensors, folder)?;
@@ -105,7 +105,7 @@ pub fn save(folder: &Path, tensors: &Tensors, progress: Progress, disk: &mut dyn
     let file = format!("state-{:08}-{}.safetensors", progress.step, &sha256[..8]);
     put(&folder.join(&file), &bytes, disk)?;
     let last = folder.join(LAST);
-    // a damaged manifest is not worth keeping, and would take the place of a good one
+    // a damaged manifest must not replace an intact previous one
     if let Ok(before) = fs::read(&last)
         && read_manifest(&last).is_ok_and(|manifest| manifest.file != file)
     {
@@ -117,20 +117,20 @@ pub fn save(folder: &Path, tensors: &Tensors, progress: Progress, disk: &mut dyn
     Ok(())
 }
 
-/// Writes beside, then renames.
+/// Writes to a temporary file, then renames it.
 fn put(path: &Path, bytes: &[u8], disk: &mut dyn Disk) -> Result<(), Error> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".partial");
     let beside = PathBuf::from(beside);
     let written = disk.write(&beside, bytes).and_then(|()| disk.rename(&beside, path));
     written.map_err(|error| {
-        // room for the next try; the error to report is the first one
+        // free the space for the next try; report the first error
         let _ = disk.remove(&beside);
-        Error::file(path, format!("{error}; the checkpoint before it is whole"))
+        Error::file(path, format!("{error}; the previous checkpoint is intact"))
     })
 }
 
-/// Removes what no manifest names. What cannot be removed does no harm.
+/// Removes files that no manifest names. Errors are ignored: leftover files do no harm.
 fn clean(folder: &Path, disk: &mut dyn Disk) {
     let manifests = [LAST, PREVIOUS].map(|name| read_manifest(&folder.join(name)));
     let named: Vec<&str> = manifests.iter().flatten().map(|manifest| manifest.file.as_str()).collect();
@@ -144,19 +144,19 @@ fn clean(folder: &Path, disk: &mut dyn Disk) {
     }
 }
 
-/// The newest checkpoint of a folder that is whole; none when there never was one.
+/// The newest intact checkpoint of a folder; none if there never was one.
 ///
 /// # Errors
-/// When there are checkpoints and each of them is damaged; all are named.
+/// When all checkpoints are damaged; the error names each.
 pub fn restore(folder: &Path) -> Result<Option<Restored>, Error> {
     let (last, previous) = (folder.join(LAST), folder.join(PREVIOUS));
     if !last.exists() && !previous.exists() {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let is_state = |name: &str| name.starts_with("state-") && name.ends_with(".safetensors");
         let states = entries.filter(|entry| is_state(&entry.file_name().to_string_lossy())).count();
-        // one may be of a first checkpoint that was interrupted before it had a manifest; more than one had manifests
+        // one file may be from a first checkpoint that was interrupted before its manifest; several had manifests
         if states > 1 {
-            return Err(Error::file(&last, "it is gone, and there are checkpoints that only it can tell apart"));
+            return Err(Error::file(&last, "it is missing, and without it the newest checkpoint is unknown"));
         }
         return Ok(None);
     }
@@ -169,17 +169,17 @@ pub fn restore(folder: &Path) -> Result<Option<Restored>, Error> {
     }
     match read(folder, &previous) {
         Ok((tensors, progress)) => {
-            let note = Some(format!("{newest}; going on from the checkpoint before it, step {}", progress.step));
+            let note = Some(format!("{newest}; resuming from the previous checkpoint, step {}", progress.step));
             Ok(Some(Restored { tensors, progress, note }))
         }
         Err(older) => Err(Error::file(folder, format!("both checkpoints are damaged: {newest}; {older}"))),
     }
 }
 
-/// Where a run is, without reading its tensors.
+/// The progress of a run, without reading its tensors.
 ///
 /// # Errors
-/// When there is no whole manifest.
+/// When there is no intact manifest.
 pub fn progress(folder: &Path) -> Result<Progress, Error> {
     read_manifest(&folder.join(LAST)).map(|manifest| manifest.progress)
 }
@@ -189,7 +189,7 @@ fn read(folder: &Path, manifest: &Path) -> Result<(Tensors, Progress), Error> {
     let path = folder.join(file);
     let bytes = fs::read(&path).map_err(|error| Error::file(&path, error))?;
     if hash(&bytes) != sha256 {
-        return Err(Error::file(&path, "damaged: its SHA-256 is not the one that was written down"));
+        return Err(Error::file(&path, "damaged: its SHA-256 does not match the manifest"));
     }
     Ok((from_bytes(&bytes, &path)?, progress))
 }
@@ -198,10 +198,10 @@ fn read_manifest(path: &Path) -> Result<Manifest, Error> {
     let bytes = fs::read(path).map_err(|error| Error::file(path, error))?;
     let manifest: Manifest =
         serde_json::from_slice(&bytes).map_err(|error| Error::file(path, format!("damaged: {error}")))?;
-    // a name only: a manifest from elsewhere must not make us read other files
+    // only a file name: a manifest must not point to files elsewhere
     let plain = Path::new(&manifest.file).file_name().is_some_and(|name| name == manifest.file.as_str());
     if manifest.seal != manifest.right_seal() || !plain {
-        return Err(Error::file(path, "damaged: its seal is broken"));
+        return Err(Error::file(path, "damaged: its seal does not match"));
     }
     Ok(manifest)
 }
@@ -314,7 +314,7 @@ mod tests {
         save_really(folder.path(), 1);
         let mut disk = Failing { left: 100, crashed: false, dies: false };
         let error = save(folder.path(), &tensors(2.0), at(2), &mut disk).unwrap_err().to_string();
-        assert!(error.contains("no space left") && error.contains("the checkpoint before it is whole"), "{error}");
+        assert!(error.contains("no space left") && error.contains("the previous checkpoint is intact"), "{error}");
         assert!(
             !fs::read_dir(folder.path())
                 .unwrap()

@@ -1,10 +1,10 @@
-//! One step of training, and everything that a step changes.
+//! One training step, and all state that a step changes.
 
 use burn::module::Module as _;
 use regard_kernels::optimise;
 
-use super::optimiser::{Place, State};
-use super::parameters::{Group, Groups, Layout, collect, named, statistics, values, write};
+use super::optimiser::{GroupedSlots, OptimiserState};
+use super::parameters::{Group, Groups, ParameterLayout, collect, named, statistics, values, write};
 use super::recipe::Common;
 use super::task::{Losses, Objective};
 use super::{Optimiser, Ranks, together};
@@ -12,23 +12,23 @@ use crate::Error;
 use crate::evaluate::Values;
 use crate::weights::Tensors;
 
-/// The moments of an optimiser in a checkpoint.
+/// Prefixes of the optimiser's moments in a checkpoint.
 const MOMENTS: [&str; 2] = ["first.", "second."];
 
-/// How parameters move, whatever is learned.
+/// Settings of the engine that do not depend on the task.
 #[derive(Clone, Debug)]
-pub struct Rules {
-    /// Largest length of the gradient; 0 is any.
+pub struct EngineConfig {
+    /// Largest norm of the gradient; 0 for no clipping.
     pub clip: f64,
-    /// Part of the old value in the moving average of parameters; 0 is none.
+    /// Decay of the exponential moving average of parameters; 0 for none.
     pub ema: f64,
-    /// Batches of a step.
+    /// Batches per step (gradient accumulation).
     pub accumulate: usize,
     pub optimiser: Optimiser,
     pub groups: Groups,
 }
 
-impl From<&Common> for Rules {
+impl From<&Common> for EngineConfig {
     fn from(common: &Common) -> Self {
         let Common { clip, ema, accumulate, optimiser, ref groups, .. } = *common;
         Self { clip, ema, accumulate, optimiser, groups: groups.clone() }
@@ -39,54 +39,54 @@ impl From<&Common> for Rules {
 #[derive(Debug)]
 pub struct Engine<O: Objective> {
     objective: O,
-    rules: Rules,
+    config: EngineConfig,
     model: O::Model,
-    layout: Layout,
+    layout: ParameterLayout,
     groups: Vec<Group>,
     parameters: Vec<f32>,
     moments: Vec<Vec<f32>>,
-    /// Moving averages of parameters and statistics.
+    /// Exponential moving averages of parameters and statistics.
     averages: Option<[Vec<f32>; 2]>,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Mean over what the step counts, in all processes.
+    /// Mean loss over all processes.
     pub loss: f64,
-    /// The same for each part of the loss that has a name.
+    /// The same for each named part of the loss.
     pub parts: Values,
-    /// What the step counts, in all processes: pictures, or tokens.
+    /// Number of pictures or tokens in the step, over all processes.
     pub count: f64,
-    /// Length of the gradient before it was clipped.
+    /// Norm of the gradient before clipping.
     pub gradient_norm: f64,
-    /// Whether some process wants to stop.
+    /// Whether any process asks to stop.
     pub stop: bool,
 }
 
 impl<O: Objective> Engine<O> {
     /// # Errors
-    /// When the rules name parts that the model does not have.
-    pub fn new(objective: O, rules: Rules, model: O::Model) -> Result<Self, Error> {
-        let layout = Layout::of(&model);
-        let groups = rules.groups.of(&layout.parameters)?;
+    /// When the config names parts that the model does not have.
+    pub fn new(objective: O, config: EngineConfig, model: O::Model) -> Result<Self, Error> {
+        let layout = ParameterLayout::of(&model);
+        let groups = config.groups.of(&layout.parameters)?;
         let [parameters, statistics] = values(&model);
         let mut engine = Self {
-            moments: vec![vec![0.0; parameters.len()]; rules.optimiser.moments()],
-            averages: (rules.ema > 0.0).then(|| [parameters.clone(), statistics.clone()]),
+            moments: vec![vec![0.0; parameters.len()]; config.optimiser.moments()],
+            averages: (config.ema > 0.0).then(|| [parameters.clone(), statistics.clone()]),
             objective,
-            rules,
+            config,
             model,
             layout,
             groups,
             parameters,
         };
-        engine.put(&statistics);
+        engine.rebuild_model(&statistics);
         Ok(engine)
     }
 
-    /// Makes the model of the parameters.
-    fn put(&mut self, statistics: &[f32]) {
+    /// Writes the flat parameters and statistics into the model.
+    fn rebuild_model(&mut self, statistics: &[f32]) {
         let frozen: Vec<&str> = std::iter::zip(&self.layout.parameters, &self.groups)
             .filter(|(_, group)| group.rate == 0.0)
             .map(|(slot, _)| slot.name.as_str())
@@ -95,10 +95,10 @@ impl<O: Objective> Engine<O> {
         self.model = write(self.model.clone(), values, &|name| !frozen.contains(&name));
     }
 
-    /// One step on the batches that are this process's share of it; `step` counts from zero.
+    /// Takes one step on this process's batches; `step` counts from zero.
     ///
     /// # Errors
-    /// When another process is gone, or the loss is not finite: then nothing has changed.
+    /// When another process has ended or the loss is not finite; then nothing has changed.
     pub fn step(
         &mut self,
         step: usize,
@@ -109,13 +109,13 @@ impl<O: Objective> Engine<O> {
     ) -> Result<Step, Error> {
         let counts = self.counts(batches, ranks)?;
         let names = self.objective.parts();
-        // the gradient, then the loss, whether to stop, and the parts of the loss: one sum over processes
+        // gradient, loss, stop flag and parts of the loss in one array, for a single all-reduce
         let mut sums = vec![0.0; self.parameters.len() + 2 + names.len()];
         let (gradients, scalars) = sums.split_at_mut(self.parameters.len());
         scalars[1] = f32::from(u8::from(stop));
         let mut samples = Vec::new();
         for (index, batch) in batches.iter().enumerate() {
-            let draw_id = (step * self.rules.accumulate + index) * ranks.count() + ranks.rank();
+            let draw_id = (step * self.config.accumulate + index) * ranks.count() + ranks.rank();
             let Losses { sum: loss, parts } = self.objective.losses(&self.model, batch, &counts, draw_id as u64)?;
             assert_eq!(parts.len(), names.len(), "engine: parts of the loss");
             let value = loss.clone().into_scalar::<f32>();
@@ -138,24 +138,24 @@ impl<O: Objective> Engine<O> {
             let loss = done.loss;
             return Err(Error::Diverged { step, rate, loss, gradient_norm, samples, saved: String::new() });
         }
-        if self.rules.clip > 0.0 && gradient_norm > self.rules.clip {
-            // as PyTorch does it
-            let factor = (self.rules.clip / (gradient_norm + 1e-6)) as f32;
+        if self.config.clip > 0.0 && gradient_norm > self.config.clip {
+            // as in PyTorch's clip_grad_norm_
+            let factor = (self.config.clip / (gradient_norm + 1e-6)) as f32;
             gradients.iter_mut().for_each(|gradient| *gradient *= factor);
         }
-        let place = Place { slots: &self.layout.parameters, groups: &self.groups };
-        let state = State { parameters: &mut self.parameters, gradients, moments: &mut self.moments };
-        self.rules.optimiser.step(step, rate, &place, state);
+        let slots = GroupedSlots { slots: &self.layout.parameters, groups: &self.groups };
+        let state = OptimiserState { parameters: &mut self.parameters, gradients, moments: &mut self.moments };
+        self.config.optimiser.step(step, rate, &slots, state);
         let statistics = statistics(&self.model);
         if let Some([parameters, averaged]) = &mut self.averages {
-            optimise::average(parameters, &self.parameters, self.rules.ema as f32);
-            optimise::average(averaged, &statistics, self.rules.ema as f32);
+            optimise::average(parameters, &self.parameters, self.config.ema as f32);
+            optimise::average(averaged, &statistics, self.config.ema as f32);
         }
-        self.put(&statistics);
+        self.rebuild_model(&statistics);
         Ok(done)
     }
 
-    /// What the loss is divided by: what the batches of all processes count, which may be different ones in each.
+    /// The divisors of the loss: the counts of all batches of all processes, which may differ between processes.
     fn counts(&self, batches: &[O::Batch], ranks: &dyn Ranks) -> Result<Vec<f64>, Error> {
         let mut own = vec![0; O::COUNTS];
         for batch in batches {
@@ -166,7 +166,7 @@ impl<O: Objective> Engine<O> {
         together::sum_counts(&own, ranks)
     }
 
-    /// The model to measure and to keep: that of the averages, if there are any.
+    /// The model to evaluate and save: the moving average, if there is one.
     pub fn model(&self) -> O::Model {
         let model = self.model.valid();
         match &self.averages {
@@ -175,10 +175,10 @@ impl<O: Objective> Engine<O> {
         }
     }
 
-    /// Everything that the next step depends on, by name.
+    /// All state that the next step depends on, by name.
     pub fn tensors(&self) -> Tensors {
         let statistics = statistics(&self.model);
-        let Layout { parameters: slots, statistics: more } = &self.layout;
+        let ParameterLayout { parameters: slots, statistics: more } = &self.layout;
         let mut arrays = vec![("model.", slots, &self.parameters), ("model.", more, &statistics)];
         arrays.extend(MOMENTS.into_iter().zip(&self.moments).map(|(prefix, values)| (prefix, slots, values)));
         if let Some([parameters, statistics]) = &self.averages {
@@ -187,12 +187,12 @@ impl<O: Objective> Engine<O> {
         arrays.into_iter().flat_map(|(prefix, slots, values)| named(slots, prefix, values)).collect()
     }
 
-    /// Takes up where [`tensors`](Self::tensors) were.
+    /// Restores the state of [`tensors`](Self::tensors).
     ///
     /// # Errors
-    /// When they are those of another model or recipe.
+    /// When they do not fit the model and the config.
     pub fn restore(&mut self, tensors: &Tensors) -> Result<(), Error> {
-        let Layout { parameters: slots, statistics: more } = &self.layout;
+        let ParameterLayout { parameters: slots, statistics: more } = &self.layout;
         self.parameters = collect(slots, "model.", tensors)?;
         for (prefix, moments) in MOMENTS.into_iter().zip(&mut self.moments) {
             *moments = collect(slots, prefix, tensors)?;
@@ -202,12 +202,12 @@ impl<O: Objective> Engine<O> {
             *statistics = collect(more, "average.", tensors)?;
         }
         let statistics = collect(more, "model.", tensors)?;
-        self.put(&statistics);
+        self.rebuild_model(&statistics);
         Ok(())
     }
 
-    /// Number of parameters that learn.
-    pub fn learning(&self) -> usize {
+    /// Number of trainable parameters.
+    pub fn trainable_parameters(&self) -> usize {
         let slots = std::iter::zip(&self.layout.parameters, &self.groups);
         slots.filter(|(_, group)| group.rate > 0.0).map(|(slot, _)| slot.range.len()).sum()
     }

@@ -1,14 +1,14 @@
-//! The folder of a run, which explains itself.
+//! The folder of a run.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `recipe.toml` | everything that the run depends on |
+//! | `recipe.toml` | the complete recipe |
 //! | `task.json` | what the task reports: its metrics, and the one that decides |
 //! | `model.toml`, `preprocess.toml`, `classes.txt`, `tokenizer.json` | what is needed to use the weights |
 //! | `run.json` | command, commit, seed |
 //! | `metrics.jsonl` | one record for every step and epoch, and one for the test |
 //! | `best.safetensors`, `last.safetensors` | weights by the names of the model |
-//! | `checkpoint/` | what the next step depends on |
+//! | `checkpoint/` | the state to resume from |
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,20 +21,20 @@ use crate::evaluate::history::whole_lines;
 use crate::evaluate::{History, Record, TaskInfo};
 use crate::file::replace;
 
-/// A folder that this process alone writes to.
+/// A run folder, locked by this process.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Held until the process ends, however it ends.
+    /// The lock, released when the process ends.
     _lock: File,
     metrics: Option<File>,
 }
 
 impl Folder {
-    /// Makes the folder, or takes up one with the same recipe; with `lengthen`, one with fewer epochs too.
+    /// Creates the folder, or opens one with the same recipe; with `lengthen` also one with fewer epochs.
     ///
     /// # Errors
-    /// When it cannot be made, another process writes to it, or it holds a run of another recipe.
+    /// When it cannot be created, another process uses it, or it belongs to a run of another recipe.
     pub fn open<S: Section>(path: &Path, recipe: &Recipe<S>, task: &TaskInfo, lengthen: bool) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(|error| Error::file(path, error))?;
         let lock = lock(path)?;
@@ -48,12 +48,11 @@ impl Folder {
                 there
             };
             if let Some(key) = difference(&there, recipe) {
-                let reason =
-                    format!("the run there has another `{key}`; name another folder, or go on with it as it is");
+                let reason = format!("the run there has another `{key}`; use another folder, or the same recipe");
                 return Err(Error::file(&file, reason));
             }
         } else if !is_empty(path)? {
-            return Err(Error::file(path, "there is something here that is no run; name another folder"));
+            return Err(Error::file(path, "the folder is not empty and not a run; use another folder"));
         }
         remove_partial(path);
         let folder = Self { path: path.into(), _lock: lock, metrics: None };
@@ -66,22 +65,22 @@ impl Folder {
         &self.path
     }
 
-    /// Where checkpoints are.
+    /// The folder of checkpoints.
     pub fn checkpoint(&self) -> PathBuf {
         self.path.join("checkpoint")
     }
 
-    /// Writes a file whole.
+    /// Writes a file atomically.
     pub(super) fn put(&self, name: &str, text: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = self.path.join(name);
         replace(&path, text.as_ref()).map_err(|error| Error::file(&path, error))
     }
 
-    /// Drops the records after a step, which will be made again, and gives those before; the test is kept when the run is
-    /// finished.
+    /// Removes the records after a step, because those steps will be repeated, and returns the others. The test record is
+    /// kept if the run is finished.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or holds something else.
+    /// When the file cannot be read or written, or is not a history.
     pub fn rewind(&mut self, step: usize, finished: bool) -> Result<History, Error> {
         let path = self.path.join("metrics.jsonl");
         let text = match fs::read_to_string(&path) {
@@ -93,11 +92,11 @@ impl Folder {
         let is_kept = |line: &&str| match Record::parse(line) {
             Ok(Record::Step(record)) => record.step <= step,
             Ok(Record::Epoch(record)) => record.step <= step,
-            // the best weights may still change
+            // not finished: the best weights may still change
             Ok(Record::Test(_)) => finished,
             Err(_) => false,
         };
-        // lines stay as they are, to the last digit
+        // lines are copied unparsed, so that no digit changes
         let lines: String = whole_lines(&text).filter(is_kept).flat_map(|line| [line, "\n"]).collect();
         let history = if lines.len() == text.len() { history } else { History::parse(&lines)? };
         self.put("metrics.jsonl", lines)?;
@@ -106,13 +105,13 @@ impl Folder {
         Ok(history)
     }
 
-    /// Adds a record.
+    /// Appends a record.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn record(&mut self, record: &Record) -> Result<(), Error> {
         let path = self.path.join("metrics.jsonl");
-        let file = self.metrics.as_mut().expect("`rewind` comes first");
+        let file = self.metrics.as_mut().expect("`rewind` must be called first");
         file.write_all(record.line().as_bytes()).map_err(|error| Error::file(&path, error))
     }
 }
@@ -120,27 +119,27 @@ impl Folder {
 /// The recipe of a run.
 ///
 /// # Errors
-/// When the folder holds none, or one of another task.
+/// When the folder has none, or one of another task.
 pub fn read_recipe<S: Section>(folder: &Path) -> Result<Recipe<S>, Error> {
     let path = folder.join("recipe.toml");
     Recipe::from_toml(&read_recipe_text(folder)?).map_err(|error| Error::file(&path, error))
 }
 
-/// The text of a run's recipe. One from before there was a validation part says what it meant: the best epoch was chosen on
-/// the test part.
+/// The text of a run's recipe. To a recipe from before there was a validation part, `validation = "test"` is added: those
+/// runs chose the best epoch on the test part.
 ///
 /// # Errors
-/// When the folder holds none.
+/// When the folder has none.
 pub fn read_recipe_text(folder: &Path) -> Result<String, Error> {
     let path = folder.join("recipe.toml");
     let text = fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
     let table: toml::Table = toml::from_str(&text).map_err(|error| Error::file(&path, error.message()))?;
-    // runs write every key; recipes that people write are not read here
+    // runs write every key; hand-written recipes are not read here
     let is_old = !table.contains_key("validation") && !folder.join("task.json").exists();
     Ok(if is_old { format!("validation = \"test\"\n{text}") } else { text })
 }
 
-/// What a run reports, if it says so.
+/// What a run reports, if it has `task.json`.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -153,7 +152,7 @@ pub fn read_task(folder: &Path) -> Result<Option<TaskInfo>, Error> {
     }
 }
 
-/// Files of a run by name, those of them that are there.
+/// Those of the named files that a run has, by name.
 pub(super) fn kept(folder: &Path, names: &[&str]) -> Result<BTreeMap<String, String>, Error> {
     let mut found = BTreeMap::new();
     for name in names {
@@ -167,12 +166,12 @@ pub(super) fn kept(folder: &Path, names: &[&str]) -> Result<BTreeMap<String, Str
     Ok(found)
 }
 
-/// Removes what a process that was killed was writing; nobody else writes here.
+/// Removes partial files of a killed process; the lock ensures that no other process is writing.
 fn remove_partial(folder: &Path) {
     for place in [folder.to_path_buf(), folder.join("checkpoint"), folder.join("epochs")] {
         for entry in fs::read_dir(place).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|ending| ending == "partial") {
-                // what cannot be removed does no harm
+                // errors are ignored: leftover files do no harm
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -182,7 +181,7 @@ fn remove_partial(folder: &Path) {
 /// Every record of a run.
 ///
 /// # Errors
-/// When the folder holds none.
+/// When the folder has none.
 pub fn read_history(folder: &Path) -> Result<History, Error> {
     let path = folder.join("metrics.jsonl");
     let text = fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
@@ -195,12 +194,12 @@ fn lock(folder: &Path) -> Result<File, Error> {
     let file = file.map_err(|error| Error::file(&path, error))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(Error::file(folder, "another process is training here")),
-        // an error is a file system without locks
+        // the file system does not support locks
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }
 
-/// Whether nothing is there but what a run leaves that was killed before it had a recipe.
+/// Whether the folder is empty, up to files of a run that was killed before it wrote its recipe.
 fn is_empty(folder: &Path) -> Result<bool, Error> {
     let mut entries = fs::read_dir(folder).map_err(|error| Error::file(folder, error))?;
     Ok(entries.all(|entry| {
@@ -211,7 +210,7 @@ fn is_empty(folder: &Path) -> Result<bool, Error> {
     }))
 }
 
-/// The first key that differs, of those that change what is learned.
+/// The first differing key that affects the result.
 pub(super) fn difference<S: Section>(there: &Recipe<S>, here: &Recipe<S>) -> Option<String> {
     const HARMLESS: [&str; 2] = ["workers", "save-every"];
     let (left, right) = (there.table(), here.table());
@@ -276,7 +275,7 @@ mod tests {
         drop(first);
         assert!(open(&path, &Recipe::default()).is_ok());
         let error = open(place.path(), &Recipe::default()).unwrap_err().to_string();
-        assert!(error.contains("no run"), "{error}");
+        assert!(error.contains("not a run"), "{error}");
     }
 
     #[test]

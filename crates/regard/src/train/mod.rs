@@ -1,4 +1,4 @@
-//! Training: recipes in, run folders out. It knows tasks by their [`Task`] trait alone.
+//! Training: from a recipe to a run folder. Tasks are known only by the [`Task`] trait.
 
 mod average;
 pub mod checkpoint;
@@ -13,15 +13,15 @@ mod schedule;
 mod task;
 mod together;
 
-pub use engine::{Engine, Rules, Step};
+pub use engine::{Engine, EngineConfig, Step};
 pub use folder::{Folder, read_history, read_recipe, read_recipe_text, read_task};
 pub use optimiser::Optimiser;
 pub use parameters::Groups;
 #[cfg(feature = "mpi")]
 pub use ranks::Mpi;
-pub use ranks::{Alone, Ranks};
+pub use ranks::{Ranks, SingleProcess};
 pub use recipe::{Common, Recipe, Section, Validation, task_of};
 pub(crate) use recipe::{check_positive, check_share};
-pub use run::{Event, Outcome, Start, train};
+pub use run::{Event, Outcome, TrainOptions, train};
 pub use schedule::{Schedule, Shape};
 pub use task::{BatchOf, Losses, Measured, ModelCost, ModelOf, Objective, Share, Split, Steps, Task};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::parameters::{Group, Slot};
 use crate::Error;
 
-/// A rule and its numbers, in the words of PyTorch: `rule = "adamw"`, `rate = 5e-4`.
+/// An optimiser with its hyperparameters: `rule = "adamw"`, `rate = 5e-4`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Optimiser {
@@ -29,7 +29,7 @@ pub enum Optimiser {
         #[serde(default)]
         decay: f64,
     },
-    /// You et al. 2020, without a trust ratio where nothing decays, as in timm.
+    /// You et al. 2020. As in timm, tensors without weight decay have no trust ratio.
     Lamb {
         rate: f64,
         #[serde(default = "betas")]
@@ -61,7 +61,7 @@ impl Default for Optimiser {
 }
 
 impl Optimiser {
-    /// The rate at its peak.
+    /// The peak learning rate.
     pub const fn rate(&self) -> f64 {
         match *self {
             Self::Sgd { rate, .. } | Self::Adamw { rate, .. } | Self::Lamb { rate, .. } => rate,
@@ -69,11 +69,11 @@ impl Optimiser {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         let within = |field, value: f64, low: f64, high: f64| {
             let fine = value >= low && value <= high;
-            if fine { Ok(()) } else { Err(Error::config(field, format!("{value} is not from {low} to {high}"))) }
+            if fine { Ok(()) } else { Err(Error::config(field, format!("must be from {low} to {high}, got {value}"))) }
         };
         within("optimiser.rate", self.rate(), 0.0, 1e3)?;
         match *self {
@@ -90,7 +90,7 @@ impl Optimiser {
         }
     }
 
-    /// Arrays of moments that it keeps: 1 or 2.
+    /// Number of moment arrays: 1 or 2.
     pub const fn moments(&self) -> usize {
         match self {
             Self::Sgd { .. } => 1,
@@ -98,19 +98,19 @@ impl Optimiser {
         }
     }
 
-    /// Moves the parameters; `step` counts from zero.
+    /// Updates the parameters; `step` counts from zero.
     ///
-    /// Tensors that are treated alike and lie side by side are one call, except for LAMB, whose ratio is of a tensor.
-    pub fn step(&self, step: usize, rate: f64, place: &Place, state: State) {
-        let State { parameters, gradients, moments } = state;
-        for (range, group) in place.runs(matches!(self, Self::Lamb { .. })) {
+    /// Neighbouring tensors of the same group are updated in one call, except for LAMB, whose trust ratio is per tensor.
+    pub fn step(&self, step: usize, rate: f64, slots: &GroupedSlots, state: OptimiserState) {
+        let OptimiserState { parameters, gradients, moments } = state;
+        for (range, group) in slots.ranges(matches!(self, Self::Lamb { .. })) {
             if group.rate == 0.0 {
                 continue;
             }
             let rate = (rate * group.rate) as f32;
             let (parameters, gradients) = (&mut parameters[range.clone()], &gradients[range.clone()]);
             let mut moments = moments.iter_mut().map(|moments| &mut moments[range.clone()]);
-            let mut next = || moments.next().expect("as many as `moments` says");
+            let mut next = || moments.next().expect("the number that `moments` returns");
             match *self {
                 Self::Sgd { momentum, nesterov, decay, .. } => {
                     let decay = (decay * group.decay) as f32;
@@ -132,32 +132,32 @@ impl Optimiser {
     }
 }
 
-/// What an optimiser moves.
+/// The arrays that an optimiser reads and updates.
 #[derive(Debug)]
-pub struct State<'a> {
+pub struct OptimiserState<'a> {
     pub parameters: &'a mut [f32],
     pub gradients: &'a [f32],
     pub moments: &'a mut [Vec<f32>],
 }
 
-/// Where tensors are and how they are treated.
+/// Tensors in the flat array, with their groups.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct GroupedSlots<'a> {
     pub slots: &'a [Slot],
     pub groups: &'a [Group],
 }
 
-impl Place<'_> {
-    /// Ranges that are treated alike, or single tensors.
-    fn runs(&self, single: bool) -> Vec<(std::ops::Range<usize>, Group)> {
-        let mut runs: Vec<(std::ops::Range<usize>, Group)> = Vec::new();
+impl GroupedSlots<'_> {
+    /// Ranges of neighbouring tensors with the same group, or of single tensors.
+    fn ranges(&self, single: bool) -> Vec<(std::ops::Range<usize>, Group)> {
+        let mut ranges: Vec<(std::ops::Range<usize>, Group)> = Vec::new();
         for (slot, &group) in self.slots.iter().zip(self.groups) {
-            match runs.last_mut() {
+            match ranges.last_mut() {
                 Some((range, last)) if !single && *last == group => range.end = slot.range.end,
-                _ => runs.push((slot.range.clone(), group)),
+                _ => ranges.push((slot.range.clone(), group)),
             }
         }
-        runs
+        ranges
     }
 }
 
@@ -183,11 +183,11 @@ mod tests {
         let mut parameters = values(&random([4, 5], 1));
         let mut moments = vec![vec![0.0; 20]; optimiser.moments()];
         let slots = [Slot { name: "a".into(), shape: vec![4, 5], range: 0..20 }];
-        let place = Place { slots: &slots, groups: &[Group { rate: 1.0, decay: 1.0 }] };
+        let place = GroupedSlots { slots: &slots, groups: &[Group { rate: 1.0, decay: 1.0 }] };
         for step in 0..5 {
             let noise = values(&random([4, 5], 10 + step));
             let gradients: Vec<f32> = parameters.iter().zip(&noise).map(|(p, n)| p + n).collect();
-            let state = State { parameters: &mut parameters, gradients: &gradients, moments: &mut moments };
+            let state = OptimiserState { parameters: &mut parameters, gradients: &gradients, moments: &mut moments };
             optimiser.step(step as usize, 0.01, &place, state);
         }
         parameters
@@ -219,11 +219,11 @@ mod tests {
         let slots = [slot(0..2), slot(2..4), slot(4..6)];
         let learns = Group { rate: 1.0, decay: 0.0 };
         let groups = [learns, learns, Group { rate: 0.0, decay: 0.0 }];
-        let place = Place { slots: &slots, groups: &groups };
-        assert_eq!(place.runs(false).len(), 2);
-        assert_eq!(place.runs(true).len(), 3);
+        let place = GroupedSlots { slots: &slots, groups: &groups };
+        assert_eq!(place.ranges(false).len(), 2);
+        assert_eq!(place.ranges(true).len(), 3);
         let (mut parameters, mut moments) = (vec![1.0; 6], vec![vec![0.0; 6]]);
-        let state = State { parameters: &mut parameters, gradients: &[1.0; 6], moments: &mut moments };
+        let state = OptimiserState { parameters: &mut parameters, gradients: &[1.0; 6], moments: &mut moments };
         Optimiser::Sgd { rate: 0.1, momentum: 0.9, nesterov: false, decay: 0.0 }.step(0, 0.1, &place, state);
         assert_eq!(parameters, [0.9, 0.9, 0.9, 0.9, 1.0, 1.0]);
     }

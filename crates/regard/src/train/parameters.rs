@@ -1,7 +1,7 @@
 //! The parameters of a model as one flat array.
 //!
-//! Averaging over processes, accumulating, clipping, optimising, averaging over time and saving are then loops over
-//! arrays of one length, the same on every device.
+//! Summing over processes, accumulating, clipping, optimising, averaging over time and saving are then loops over arrays
+//! of the same length, on every device.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData};
@@ -10,14 +10,14 @@ use std::ops::Range;
 use crate::Error;
 use crate::weights::{ModulePath, Tensors};
 
-/// Where every tensor of a model is: parameters in one array, running statistics in another.
+/// The position of every tensor of a model: parameters in one array, running statistics in another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct ParameterLayout {
     pub parameters: Vec<Slot>,
     pub statistics: Vec<Slot>,
 }
 
-/// The place of one tensor.
+/// The position of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub name: String,
@@ -25,52 +25,52 @@ pub struct Slot {
     pub range: Range<usize>,
 }
 
-impl Layout {
+impl ParameterLayout {
     /// The layout of a model, in the order of its fields.
     pub fn of(model: &impl Module) -> Self {
         let mut finder =
-            Finder { path: ModulePath::default(), layout: Self { parameters: vec![], statistics: vec![] } };
+            LayoutVisitor { path: ModulePath::default(), layout: Self { parameters: vec![], statistics: vec![] } };
         model.visit(&mut finder);
         finder.layout
     }
 
-    /// Adds the gradients of a model's parameters; what has none adds nothing.
+    /// Adds the gradients of a model's parameters; parameters without a gradient are skipped.
     pub fn add_gradients(&self, model: &impl Module, gradients: &Gradients, sums: &mut [f32]) {
         let slots = self.parameters.iter();
-        model.visit(&mut Adder { path: ModulePath::default(), slots, gradients, sums });
+        model.visit(&mut GradientAdder { path: ModulePath::default(), slots, gradients, sums });
     }
 }
 
 /// Parameters and running statistics of a model.
 pub fn values(model: &impl Module) -> [Vec<f32>; 2] {
-    let mut reader = Reader { path: ModulePath::default(), values: [Vec::new(), Vec::new()], parameters: true };
+    let mut reader = ValueReader { path: ModulePath::default(), values: [Vec::new(), Vec::new()], parameters: true };
     model.visit(&mut reader);
     reader.values
 }
 
 /// Running statistics of a model.
 pub fn statistics(model: &impl Module) -> Vec<f32> {
-    let mut reader = Reader { path: ModulePath::default(), values: [Vec::new(), Vec::new()], parameters: false };
+    let mut reader = ValueReader { path: ModulePath::default(), values: [Vec::new(), Vec::new()], parameters: false };
     model.visit(&mut reader);
     let [_, statistics] = reader.values;
     statistics
 }
 
-/// The model with other parameters and statistics; those for which `trained` says no get no gradient.
+/// The model with new parameters and statistics; parameters that are not `trained` require no gradient.
 pub fn write<M: Module>(model: M, values: [&[f32]; 2], trained: &dyn Fn(&str) -> bool) -> M {
-    model.map(&mut Writer { path: ModulePath::default(), values, trained })
+    model.map(&mut ValueWriter { path: ModulePath::default(), values, trained })
 }
 
-/// Values under their names, each behind a prefix.
+/// Values by name, with a prefix.
 pub fn named(slots: &[Slot], prefix: &str, values: &[f32]) -> Tensors {
     let data = |slot: &Slot| TensorData::new(values[slot.range.clone()].to_vec(), slot.shape.clone());
     slots.iter().map(|slot| (format!("{prefix}{}", slot.name), data(slot))).collect()
 }
 
-/// The way back from [`named`].
+/// The reverse of [`named`].
 ///
 /// # Errors
-/// When a tensor is missing or of another shape; all are listed.
+/// When tensors are missing or of the wrong shape; all are listed.
 pub fn collect(slots: &[Slot], prefix: &str, tensors: &Tensors) -> Result<Vec<f32>, Error> {
     let (mut values, mut problems) = (Vec::with_capacity(length(slots)), Vec::new());
     for Slot { name, shape, .. } in slots {
@@ -85,12 +85,12 @@ pub fn collect(slots: &[Slot], prefix: &str, tensors: &Tensors) -> Result<Vec<f3
     if problems.is_empty() { Ok(values) } else { Err(Error::weights(problems)) }
 }
 
-/// The length of the array of some slots.
+/// The length of the array of these slots.
 pub fn length(slots: &[Slot]) -> usize {
     slots.last().map_or(0, |slot| slot.range.end)
 }
 
-/// Implements how a visitor or mapper follows the names.
+/// Implements the tracking of names in a visitor or mapper.
 macro_rules! follow {
     () => {
         fn enter_module(&mut self, name: &str, container: &str) {
@@ -102,16 +102,16 @@ macro_rules! follow {
     };
 }
 
-struct Finder {
+struct LayoutVisitor {
     path: ModulePath,
-    layout: Layout,
+    layout: ParameterLayout,
 }
 
-impl ModuleVisitor for Finder {
+impl ModuleVisitor for LayoutVisitor {
     follow!();
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let name = self.path.name();
-        let Layout { parameters, statistics } = &mut self.layout;
+        let ParameterLayout { parameters, statistics } = &mut self.layout;
         let slots = if self.path.is_statistic() { statistics } else { parameters };
         let (start, shape) = (length(slots), param.lazy_shape().to_vec());
         let range = start..start + shape.iter().product::<usize>();
@@ -119,14 +119,14 @@ impl ModuleVisitor for Finder {
     }
 }
 
-struct Reader {
+struct ValueReader {
     path: ModulePath,
     values: [Vec<f32>; 2],
-    /// Whether parameters are read too.
+    /// Whether to read parameters too.
     parameters: bool,
 }
 
-impl ModuleVisitor for Reader {
+impl ModuleVisitor for ValueReader {
     follow!();
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let statistic = self.path.is_statistic();
@@ -136,20 +136,20 @@ impl ModuleVisitor for Reader {
     }
 }
 
-struct Adder<'a> {
+struct GradientAdder<'a> {
     path: ModulePath,
     slots: std::slice::Iter<'a, Slot>,
     gradients: &'a Gradients,
     sums: &'a mut [f32],
 }
 
-impl ModuleVisitor for Adder<'_> {
+impl ModuleVisitor for GradientAdder<'_> {
     follow!();
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if self.path.is_statistic() {
             return;
         }
-        let slot = self.slots.next().expect("the model is the one of the layout");
+        let slot = self.slots.next().expect("the layout is of this model");
         if let Some(gradient) = param.val().grad(self.gradients) {
             let data = gradient.into_data();
             let sums = &mut self.sums[slot.range.clone()];
@@ -161,20 +161,20 @@ impl ModuleVisitor for Adder<'_> {
     }
 }
 
-struct Writer<'a> {
+struct ValueWriter<'a> {
     path: ModulePath,
     values: [&'a [f32]; 2],
     trained: &'a dyn Fn(&str) -> bool,
 }
 
-impl ModuleMapper for Writer<'_> {
+impl ModuleMapper for ValueWriter<'_> {
     follow!();
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name = self.path.name();
         let (device, shape) = (param.lazy_device(), param.lazy_shape());
         let is_statistic = self.path.is_statistic();
         let rest = &mut self.values[usize::from(is_statistic)];
-        let values = rest.split_off(..shape.num_elements()).expect("the values are those of the layout");
+        let values = rest.split_off(..shape.num_elements()).expect("the values have the layout's length");
         let value = Tensor::<D>::from_data(TensorData::new(values.to_vec(), shape), &device);
         let wants_gradient = device.is_autodiff() && !is_statistic && (self.trained)(&name);
         Param::initialized(param.id, if wants_gradient { value.require_grad() } else { value })
@@ -184,23 +184,23 @@ impl ModuleMapper for Writer<'_> {
 /// How an optimiser treats a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// The rate is multiplied with it; 0 is frozen.
+    /// Factor of the learning rate; 0 for frozen.
     pub rate: f64,
-    /// The weight decay is multiplied with it.
+    /// Factor of the weight decay.
     pub decay: f64,
 }
 
-/// Which parts of a model learn how fast.
+/// Learning rates and weight decay for parts of a model.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Groups {
-    /// Parts that stay as they are, such as `patch_embed` or `blocks.*.attn`.
+    /// Frozen parts, such as `patch_embed` or `blocks.*.attn`.
     pub freeze: Vec<String>,
-    /// Parts without weight decay, beside everything of rank 1.
+    /// Parts without weight decay, in addition to all tensors of rank 1.
     pub no_decay: Vec<String>,
-    /// The rate of a block is that of the next one times this.
+    /// Layer-wise decay: the rate of a block is this factor times that of the next.
     pub layer_decay: f64,
-    /// The rate of everything but the head, as a part of the head's.
+    /// The rate of everything except the head, as a factor of the head's.
     pub backbone_rate: f64,
 }
 
@@ -212,7 +212,7 @@ impl Default for Groups {
 
 impl Groups {
     /// # Errors
-    /// When a rate cannot work; the error names it.
+    /// When a rate is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         for (field, rate) in [("groups.layer-decay", self.layer_decay), ("groups.backbone-rate", self.backbone_rate)] {
             if !(rate.is_finite() && rate >= 0.0) {
@@ -225,7 +225,7 @@ impl Groups {
     /// The group of every parameter of a model.
     ///
     /// # Errors
-    /// When a part is named that the model does not have, or nothing is left to learn.
+    /// When the model does not have a named part, or everything is frozen.
     pub fn of(&self, slots: &[Slot]) -> Result<Vec<Group>, Error> {
         for (field, parts) in [("freeze", &self.freeze), ("no-decay", &self.no_decay)] {
             if let Some(part) = parts.iter().find(|part| !slots.iter().any(|slot| is_within(&slot.name, part))) {
@@ -243,13 +243,13 @@ impl Groups {
         };
         let groups: Vec<Group> = slots.iter().zip(depths).map(group).collect();
         if groups.iter().all(|group| group.rate == 0.0) {
-            return Err(Error::config("groups.freeze", "nothing is left to learn"));
+            return Err(Error::config("groups.freeze", "every parameter is frozen"));
         }
         Ok(groups)
     }
 }
 
-/// Whether a parameter is a part, or in it; `*` stands for one part of a name.
+/// Whether a parameter is this part or inside it; `*` stands for one part of a name.
 fn is_within(name: &str, part: &str) -> bool {
     let count = part.split('.').count();
     let mut ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
@@ -271,7 +271,7 @@ fn depths(slots: &[Slot]) -> (Vec<usize>, usize) {
         };
         depths.push(at);
     }
-    // what follows the last block is one deeper than it
+    // everything after the last block is one deeper
     let last = slots.iter().rposition(|slot| block(&slot.name).is_some());
     if let Some(last) = last {
         depths[last + 1..].iter_mut().for_each(|depth| *depth += 1);
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn what_is_read_is_written_back_unchanged() {
         let model = model("resnet-nano");
-        let layout = Layout::of(&model);
+        let layout = ParameterLayout::of(&model);
         let [parameters, statistics] = values(&model);
         assert_eq!(parameters.len(), length(&layout.parameters));
         let changed: Vec<f32> = parameters.iter().map(|value| value + 1.0).collect();
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn gradients_arrive_where_their_parameters_are_and_frozen_ones_have_none() {
         let model = model("vit-nano");
-        let layout = Layout::of(&model);
+        let layout = ParameterLayout::of(&model);
         let [parameters, statistics] = values(&model);
         let model = write(model, [&parameters, &statistics], &|name| !name.starts_with("blocks.0."));
         let images = random([2, 3, 32, 32], 1).to_device(&device::cpu().autodiff());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn groups_of(name: &str, groups: &Groups) -> Vec<(String, Group)> {
-        let layout = Layout::of(&model(name));
+        let layout = ParameterLayout::of(&model(name));
         let found = groups.of(&layout.parameters).unwrap();
         layout.parameters.into_iter().map(|slot| slot.name).zip(found).collect()
     }
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_part_that_is_not_there_is_named_and_something_must_learn() {
-        let layout = Layout::of(&model("vit-nano"));
+        let layout = ParameterLayout::of(&model("vit-nano"));
         let freeze = |parts: &[&str]| {
             let groups = Groups { freeze: parts.iter().map(ToString::to_string).collect(), ..Groups::default() };
             groups.of(&layout.parameters)

@@ -1,4 +1,4 @@
-//! Several processes that train one model: each makes a part of every batch, and they add their gradients.
+//! Data-parallel training in several processes: each processes a part of every batch, and gradients are summed.
 
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -10,30 +10,30 @@ use crate::Error;
 
 /// The processes of a run.
 pub trait Ranks {
-    /// Which one this is.
+    /// Index of this process.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// Number of processes.
     fn count(&self) -> usize;
 
-    /// The sum over all processes, in each of them; the same bits in each.
+    /// All-reduce: replaces values by their sum over all processes, bit-identical in each.
     ///
     /// # Errors
-    /// When another process is gone.
+    /// When another process has ended.
     fn sum(&self, values: &mut [f32]) -> Result<(), Error>;
 
-    /// The bytes of the first process, in each of them.
+    /// Broadcast: returns the bytes of rank 0 in every process.
     ///
     /// # Errors
-    /// When another process is gone.
+    /// When another process has ended.
     fn share(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error>;
 }
 
-/// One process alone.
+/// Training in a single process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
+pub struct SingleProcess;
 
-impl Ranks for Alone {
+impl Ranks for SingleProcess {
     fn rank(&self) -> usize {
         0
     }

@@ -1,4 +1,4 @@
-//! Everything that a run depends on, in one TOML file: keys that every task has, and those of the task itself.
+//! Recipes: all settings of a run in one TOML file, with the keys of every task and those of its own task.
 
 mod fields;
 
@@ -11,7 +11,7 @@ use super::{Groups, Optimiser, Schedule};
 use crate::{Error, nearest};
 use fields::fields;
 
-/// The keys that recipes of every task have. Each has a default; a recipe says what differs.
+/// The keys that recipes of every task have. Each has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Common {
@@ -20,22 +20,22 @@ pub struct Common {
     /// A dataset: a path, or the name of an embedded one.
     pub data: String,
     pub epochs: usize,
-    /// Parts into which the batch of a process is cut, for less memory.
+    /// Gradient accumulation: the batch of a process is split into so many parts, to save memory.
     pub accumulate: usize,
     pub seed: u64,
-    /// Largest norm of the gradient; 0 is any.
+    /// Largest norm of the gradient; 0 for no clipping.
     pub clip: f64,
-    /// Share of the old value in the moving average of parameters, which is then what is measured; 0 is none.
+    /// Decay of the exponential moving average of parameters, which is then what is evaluated; 0 for none.
     pub ema: f64,
-    /// Last epochs whose parameters are averaged at the end; 0 is none.
+    /// Number of last epochs whose parameters are averaged at the end; 0 for none.
     pub average: usize,
-    /// Epochs without a better validation after which training stops; 0 is never.
+    /// Early stopping: epochs without improvement after which training stops; 0 for never.
     pub patience: usize,
     /// What the best epoch is chosen on.
     pub validation: Validation,
-    /// Weights to begin with.
+    /// Initial weights.
     pub weights: Option<String>,
-    /// Steps between two checkpoints, beside those at the end of an epoch; 0 is none.
+    /// Steps between checkpoints, in addition to those at the end of every epoch; 0 for none.
     pub save_every: usize,
     /// Changes of the model's fields.
     pub set: BTreeMap<String, toml::Value>,
@@ -48,10 +48,10 @@ pub struct Common {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Validation {
-    /// The validation part of the data, or a tenth of what is to learn from.
+    /// The validation part of the data, or a tenth of the training part.
     #[default]
     Part,
-    /// The test part, as many papers do; everything else is learned from, and the result is too good to be true.
+    /// The test part, as many papers do: the model trains on everything else, and the result is biased upwards.
     Test,
 }
 
@@ -80,11 +80,11 @@ impl Default for Common {
 
 impl Common {
     /// # Errors
-    /// When a value cannot work; the error names it.
+    /// When a value is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_positive("epochs", self.epochs)?;
         check_positive("accumulate", self.accumulate)?;
-        // what TOML can hold
+        // the largest integer in TOML
         for (field, value) in [("epochs", self.epochs as u64), ("seed", self.seed)] {
             if value > i64::MAX as u64 {
                 return Err(Error::config(field, format!("must be at most {}, got {value}", i64::MAX)));
@@ -107,21 +107,21 @@ impl Common {
     }
 }
 
-/// The keys of a recipe that are a task's own.
+/// The keys of a recipe that belong to a task.
 pub trait Section: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned {
-    /// What the keys of every task are when a recipe of this one does not say.
+    /// This task's defaults for the common keys.
     fn common() -> Common;
 
     /// # Errors
-    /// When a value cannot work; the error names it.
+    /// When a value is out of range; the error names it.
     fn validate(&self, common: &Common) -> Result<(), Error>;
 }
 
-/// What to train on what, and how.
+/// What to train, on which data, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe<S> {
     pub common: Common,
-    /// The task's own keys; in the file they stand beside the others.
+    /// The task's own keys; in the file they are on the same level as the others.
     pub own: S,
 }
 
@@ -131,24 +131,24 @@ impl<S: Section> Default for Recipe<S> {
     }
 }
 
-/// Refuses what is no probability.
+/// An error unless the value is from 0 to 1.
 pub(crate) fn check_share(field: &'static str, share: f64) -> Result<(), Error> {
     let fine = (0.0..=1.0).contains(&share);
     if fine { Ok(()) } else { Err(Error::config(field, format!("must be from 0 to 1, got {share}"))) }
 }
 
-/// Refuses zero.
+/// An error unless the value is at least 1.
 pub(crate) fn check_positive(field: &'static str, count: usize) -> Result<(), Error> {
     if count > 0 { Ok(()) } else { Err(Error::config(field, "must be at least 1, got 0")) }
 }
 
-/// The key that says which task a recipe is for; it may be left out.
+/// The key for the task of a recipe; optional.
 const TASK: &str = "task";
 
-/// What a recipe says that it is for.
+/// The task of a recipe, if it names one.
 ///
 /// # Errors
-/// When it is not TOML, or the task is not a word.
+/// When it is not TOML, or the task is not a string.
 pub fn task_of(text: &str) -> Result<Option<String>, Error> {
     let table: toml::Table = toml::from_str(text).map_err(|error| at_line(text, &error))?;
     match table.get(TASK) {
@@ -162,7 +162,7 @@ impl<S: Section> Recipe<S> {
     /// Reads a recipe.
     ///
     /// # Errors
-    /// When it is not TOML, a key is unknown (the nearest one is named) or a value cannot work; with the line.
+    /// When it is not TOML, a key is unknown (the error suggests the nearest one) or a value is out of range; with the line.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let parsed = toml::de::DeTable::parse(text).map_err(|error| at_line(text, &error))?;
         let known: Vec<&str> = fields::<Common>().iter().chain(fields::<S>()).chain(&[TASK]).copied().collect();
@@ -173,7 +173,7 @@ impl<S: Section> Recipe<S> {
                 return Err(Error::Field { field: line(text, key.span().start), reason });
             }
         }
-        // read as it stands, for errors with their lines; the defaults of the task come after
+        // first without the task's defaults, for errors with line numbers
         toml::from_str::<Common>(text).map_err(|error| at_line(text, &error))?;
         let own = toml::from_str::<S>(text).map_err(|error| at_line(text, &error))?;
         let written: toml::Table = toml::from_str(text).map_err(|error| at_line(text, &error))?;
@@ -200,19 +200,19 @@ impl<S: Section> Recipe<S> {
     }
 
     /// # Errors
-    /// When a value cannot work; the error names it.
+    /// When a value is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         self.common.validate()?;
         self.own.validate(&self.common)
     }
 
-    /// The same with one key changed, such as `optimiser.rate=1e-4`.
+    /// Changes one key, such as `optimiser.rate=1e-4`.
     ///
     /// # Errors
-    /// When there is no such key or the value does not fit.
+    /// When there is no such key or the value has the wrong type.
     pub fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
         let wrong = |reason: String| Error::Field { field: key.to_string(), reason };
-        // numbers, lists and booleans as TOML has them; anything else is a word
+        // a TOML value, or else a string
         let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
             .map_or_else(|_| toml::Value::String(value.into()), |table| table["value"].clone());
         let mut parts: Vec<&str> = key.split('.').collect();
@@ -226,7 +226,7 @@ impl<S: Section> Recipe<S> {
         let mut inner = &mut changed;
         for part in parts {
             let entry = inner.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            inner = entry.as_table_mut().ok_or_else(|| wrong(format!("`{part}` is a value and no table")))?;
+            inner = entry.as_table_mut().ok_or_else(|| wrong(format!("`{part}` is a value, not a table")))?;
         }
         inner.insert(last.into(), value);
         let unfit = |error: toml::de::Error| wrong(explain(error.message()));
@@ -244,7 +244,7 @@ fn table(part: &impl Serialize) -> toml::Table {
     toml::Table::try_from(part).expect("a recipe is plain data")
 }
 
-/// The line of a byte of a text.
+/// The line number of a byte offset in a text.
 fn line(text: &str, at: usize) -> String {
     format!("line {}", text[..at.min(text.len())].matches('\n').count() + 1)
 }
@@ -254,7 +254,7 @@ fn at_line(text: &str, error: &toml::de::Error) -> Error {
     Error::Field { field: line(text, at), reason: explain(error.message()) }
 }
 
-/// An unknown key with the nearest known one, instead of a list of all.
+/// Replaces serde's list of all known keys by the nearest one.
 fn explain(message: &str) -> String {
     let mut words = message.split('`').skip(1).step_by(2);
     match (message.starts_with("unknown field") || message.starts_with("unknown variant"), words.next()) {

@@ -1,4 +1,4 @@
-//! A whole run: epochs, validations, checkpoints, and the test at the end. It knows no task by name.
+//! The training loop: epochs, validation, checkpoints, and the test at the end, for any task.
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use crate::evaluate::{EpochRecord, History, Record, StepRecord, TestRecord, Valu
 use crate::report::Findings;
 use crate::weights;
 
-/// A checkpoint is made at least so often, however long an epoch takes.
+/// Longest time between checkpoints.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// What a watcher is told.
+/// What is reported to the caller during a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Before the first step; `note` says why a run does not go on from its newest checkpoint.
+    /// Before the first step; `note` says why a run does not resume from its newest checkpoint, if so.
     Begin {
         step: usize,
         steps: usize,
@@ -30,7 +30,7 @@ pub enum Event<'a> {
         facts: Vec<(String, String)>,
     },
     Step(&'a StepRecord),
-    /// So many of so many samples were measured.
+    /// Progress of an evaluation.
     Measuring {
         done: usize,
         of: usize,
@@ -39,7 +39,7 @@ pub enum Event<'a> {
         record: &'a EpochRecord,
         best: bool,
     },
-    /// The mean of the last epochs was measured.
+    /// The average of the last epochs was evaluated.
     Averaged {
         values: &'a Values,
         best: bool,
@@ -47,7 +47,7 @@ pub enum Event<'a> {
     Saved {
         step: usize,
     },
-    /// The best weights were measured on the test part, once.
+    /// The best weights were evaluated on the test part.
     Tested {
         record: &'a TestRecord,
         findings: &'a Findings,
@@ -58,30 +58,30 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Finished,
-    /// No better validation for as many epochs as the recipe has patience.
+    /// Early stopping: no improvement for `patience` epochs.
     Patience,
-    /// The watcher asked for it; the step was finished and saved.
+    /// The caller asked to stop; the last step was finished and saved.
     Stopped {
         step: usize,
     },
 }
 
-/// How a run begins.
+/// Options of a run that are not part of its recipe.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Start {
-    /// Whether a run of fewer epochs may go on.
+pub struct TrainOptions {
+    /// Whether a run with fewer epochs may be continued.
     pub lengthen: bool,
 }
 
-/// Trains in a folder, from its last checkpoint on; `watch` answers whether to go on.
+/// Trains in a folder, resuming from its last checkpoint; `watch` returns whether to continue.
 ///
 /// # Errors
-/// When something of the recipe cannot be had, the loss is not finite, or a checkpoint cannot be written; the
-/// checkpoint before is whole.
+/// When the recipe's model, data or weights cannot be loaded, the loss is not finite, or a checkpoint cannot be written;
+/// the previous checkpoint stays intact.
 pub fn train<T: Task>(
     path: &Path,
     recipe: &Recipe<T::Section>,
-    start: Start,
+    start: TrainOptions,
     device: &Device,
     ranks: &dyn Ranks,
     watch: &mut dyn FnMut(Event) -> bool,
@@ -90,15 +90,15 @@ pub fn train<T: Task>(
     let first = ranks.rank() == 0;
     // only the first process reads and writes the folder
     let kept = if first { folder::kept(path, T::KEPT)? } else { BTreeMap::new() };
-    let task = T::open(recipe, &together::shared(&kept, ranks)?)?;
-    together::agree(recipe, &task, ranks)?;
+    let task = T::open(recipe, &together::from_rank_0(&kept, ranks)?)?;
+    together::check_agreement(recipe, &task, ranks)?;
     let epoch_steps = task.epoch_steps(ranks.count())?;
     let Some(steps) = epoch_steps.checked_mul(recipe.common.epochs) else {
         let reason = format!("{} epochs of {epoch_steps} steps are too many", recipe.common.epochs);
         return Err(Error::config("epochs", reason));
     };
     let open = || Folder::open(path, recipe, &T::info(), start.lengthen);
-    // a folder that is there is checked before anything takes long; a new one is made when nothing can be missing any more
+    // an existing folder is checked first, before slow work; a new one is created last, when nothing else can fail
     let there = if first && path.exists() { Some(open()?) } else { None };
     let (objective, model) = task.begin(first, device)?;
     let mut engine = Engine::new(objective, (&recipe.common).into(), model)?;
@@ -119,8 +119,8 @@ pub fn train<T: Task>(
         }
         None => (Progress::default(), None),
     };
-    together::begin(&mut engine, &mut progress, ranks)?;
-    // a run that was lengthened goes on
+    together::broadcast_state(&mut engine, &mut progress, ranks)?;
+    // a lengthened run continues
     progress.finished &= !(start.lengthen && progress.step < steps);
     let history = History::default();
     let saved = Instant::now();
@@ -128,7 +128,7 @@ pub fn train<T: Task>(
     run.finish(steps, progress, note.as_deref(), watch)
 }
 
-/// What an epoch needs.
+/// The state of a run.
 struct Run<'a, T: Task> {
     task: T,
     common: &'a Common,
@@ -136,15 +136,15 @@ struct Run<'a, T: Task> {
     device: &'a Device,
     ranks: &'a dyn Ranks,
     engine: Engine<T::Objective>,
-    /// Of the first process alone.
+    /// Only in rank 0.
     folder: Option<Folder>,
     history: History,
-    /// When the last checkpoint was made.
+    /// Time of the last checkpoint.
     saved: Instant,
 }
 
 impl<T: Task> Run<'_, T> {
-    /// Trains from wherever the run is to its end.
+    /// Trains from the current step to the end.
     fn finish(
         &mut self,
         steps: usize,
@@ -155,7 +155,7 @@ impl<T: Task> Run<'_, T> {
         if let Some(folder) = &mut self.folder {
             self.history = folder.rewind(progress.step, progress.finished)?;
         }
-        let (learning, facts) = (self.engine.learning(), self.task.facts());
+        let (learning, facts) = (self.engine.trainable_parameters(), self.task.facts());
         watch(Event::Begin { step: progress.step, steps, epoch_steps: self.epoch_steps, learning, note, facts });
         let mut outcome = Outcome::Finished;
         while !progress.finished && progress.step < steps {
@@ -170,7 +170,7 @@ impl<T: Task> Run<'_, T> {
         Ok(outcome)
     }
 
-    /// The rest of an epoch and its validation; an outcome when the run ends with it.
+    /// Trains the rest of an epoch and validates; returns an outcome if the run ends.
     fn epoch(
         &mut self,
         progress: &mut Progress,
@@ -185,7 +185,7 @@ impl<T: Task> Run<'_, T> {
         let (mut stop, mut stopped) = (false, false);
         while progress.step < (epoch + 1) * steps {
             let start = Instant::now();
-            let step_batches = batches.next().expect("as many steps as the task says")?;
+            let step_batches = batches.next().expect("the number of steps that the task declared")?;
             let rate = schedule.rate(optimiser.rate(), progress.step, steps, epochs);
             let done = self.engine.step(progress.step, rate, &step_batches, stop, self.ranks);
             let done = done.map_err(|error| explain(self.folder.as_ref(), error, progress))?;
@@ -201,12 +201,12 @@ impl<T: Task> Run<'_, T> {
             };
             record_in(self.folder.as_mut(), &mut self.history, Record::Step(record.clone()))?;
             stop = !watch(Event::Step(&record));
-            // alone, a stop is at once; together, all hear of it with the next step and end with the same one
+            // a single process stops at once; several learn of it in the next step and stop after the same one
             let all_stop = done.stop || (stop && self.ranks.count() == 1);
             let last = progress.step == (epoch + 1) * steps;
             let due = (save_every > 0 && progress.step.is_multiple_of(save_every)) || self.saved.elapsed() > LONGEST;
             stopped = all_stop;
-            // the last step of an epoch is saved with the validation that belongs to it
+            // the last step of an epoch is saved after its validation
             if (all_stop || due) && !last {
                 save(self.folder.as_ref(), &self.engine, *progress, watch)?;
                 self.saved = Instant::now();
@@ -246,7 +246,7 @@ impl<T: Task> Run<'_, T> {
         Ok(progress.finished.then_some(end).or(stopped))
     }
 
-    /// Measures the model on the validation part; whether it is the best so far.
+    /// Evaluates the model on the validation part; returns whether it is the best so far.
     fn validate(
         &mut self,
         epoch: usize,
@@ -285,7 +285,7 @@ impl<T: Task> Run<'_, T> {
         Ok(measured.unwrap_or_default())
     }
 
-    /// Measures the mean of the last epochs, and keeps it when it is the best.
+    /// Evaluates the average of the last epochs, and saves it if it is the best.
     fn average(
         &mut self,
         epoch: usize,
@@ -305,12 +305,12 @@ impl<T: Task> Run<'_, T> {
         Ok(())
     }
 
-    /// Measures the best weights on the test part, if that was not done already.
+    /// Evaluates the best weights on the test part, unless that is done already.
     fn test(&mut self, progress: &Progress, watch: &mut dyn FnMut(Event) -> bool) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let path = folder.path().join("best.safetensors");
         if !path.is_file() {
-            return Err(Error::file(&path, "the run is finished, but its best weights are gone"));
+            return Err(Error::file(&path, "the run is finished, but its best weights are missing"));
         }
         if self.history.test.is_some() {
             return Ok(());
@@ -321,13 +321,13 @@ impl<T: Task> Run<'_, T> {
         })?;
         let Some(Measured { values, findings }) = measured else { return Ok(()) };
         let record = TestRecord { epoch: progress.best_epoch, metrics: values };
-        // written last: whoever is interrupted before that measures the same again
+        // written last, so that an interrupted test is repeated
         watch(Event::Tested { record: &record, findings: &findings });
         record_in(self.folder.as_mut(), &mut self.history, Record::Test(record))
     }
 }
 
-/// Whether the metric that decides is better than ever; remembers it if so.
+/// Whether the deciding metric is the best so far; updates `progress` if so.
 fn is_best<T: Task>(values: &Values, progress: &mut Progress, epoch: usize) -> bool {
     let metric = &T::METRICS[0];
     let score = values.get(metric.name.as_ref()).map_or(f64::NAN, |value| metric.score(*value));
@@ -360,13 +360,13 @@ fn save<O: Objective>(
     Ok(())
 }
 
-/// A loss that is not finite, with the way back.
+/// Adds the last good checkpoint to the error of a loss that is not finite.
 fn explain(folder: Option<&Folder>, error: Error, progress: &Progress) -> Error {
     match error {
         Error::Diverged { step, rate, loss, gradient_norm, samples, .. } => {
             let folder = folder.map(Folder::checkpoint);
             let saved = folder.and_then(|folder| Some((checkpoint::progress(&folder).ok()?, folder)));
-            let saved = saved.map_or("no checkpoint was made yet".into(), |(saved, folder)| {
+            let saved = saved.map_or("there is no checkpoint yet".into(), |(saved, folder)| {
                 format!("the last good checkpoint is step {} in {}", saved.step, folder.display())
             });
             debug_assert_eq!(step, progress.step);

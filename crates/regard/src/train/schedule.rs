@@ -5,21 +5,21 @@ use std::f64::consts::PI;
 
 use crate::Error;
 
-/// A warm-up, then a shape. Lengths are in epochs, as papers give them.
+/// A learning rate schedule: a linear warm-up, then a decay. Lengths are in epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Schedule {
     pub shape: Shape,
-    /// Epochs in which the rate grows linearly.
+    /// Epochs of linear warm-up.
     pub warmup: f64,
-    /// The rate before the warm-up, and the smallest at the end.
+    /// The rate at the start of the warm-up, and the smallest at the end.
     pub warmup_from: f64,
     pub floor: f64,
-    /// Whether the rate stays the same within an epoch.
+    /// Whether the rate is constant within an epoch.
     pub by_epoch: bool,
 }
 
-/// How the rate falls after the warm-up.
+/// The decay after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Shape {
@@ -27,11 +27,11 @@ pub enum Shape {
     /// Half a cosine to the floor.
     #[default]
     Cosine,
-    /// A line to the floor.
+    /// Linear to the floor.
     Linear,
-    /// With the inverse square root of the step (Vaswani et al. 2017); the peak is at the end of the warm-up.
+    /// Inverse square root of the step (Vaswani et al. 2017); the peak is at the end of the warm-up.
     InverseSquareRoot,
-    /// Times `factor` every so many epochs: `{ step = { every = 30, factor = 0.1 } }`.
+    /// Multiplied by `factor` every so many epochs: `{ step = { every = 30, factor = 0.1 } }`.
     Step {
         every: f64,
         factor: f64,
@@ -46,28 +46,28 @@ impl Default for Schedule {
 
 impl Schedule {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self, epochs: usize) -> Result<(), Error> {
         let not_negative = |field, value: f64| {
             let fine = value.is_finite() && value >= 0.0;
-            if fine { Ok(()) } else { Err(Error::config(field, format!("{value} is no number of at least 0"))) }
+            if fine { Ok(()) } else { Err(Error::config(field, format!("must be at least 0, got {value}"))) }
         };
         not_negative("schedule.warmup", self.warmup)?;
         not_negative("schedule.warmup-from", self.warmup_from)?;
         not_negative("schedule.floor", self.floor)?;
         if self.warmup > epochs as f64 {
-            let reason = format!("{} epochs of warm-up are more than {epochs} epochs of training", self.warmup);
+            let reason = format!("must be at most the {epochs} epochs of training, got {}", self.warmup);
             return Err(Error::config("schedule.warmup", reason));
         }
         match self.shape {
             Shape::Step { every, factor } => {
                 not_negative("schedule.shape.step.factor", factor)?;
                 let positive = every.is_finite() && every > 0.0;
-                let reason = || Error::config("schedule.shape.step.every", format!("{every} is not above 0"));
+                let reason = || Error::config("schedule.shape.step.every", format!("must be above 0, got {every}"));
                 positive.then_some(()).ok_or_else(reason)
             }
             Shape::InverseSquareRoot if self.warmup == 0.0 => {
-                Err(Error::config("schedule.warmup", "an inverse square root begins after a warm-up"))
+                Err(Error::config("schedule.warmup", "must be above 0 for an inverse square root"))
             }
             _ => Ok(()),
         }
@@ -139,6 +139,6 @@ mod tests {
         let shape = Shape::Step { every: 0.0, factor: 0.1 };
         assert!(refused(Schedule { shape, ..Schedule::default() }).contains("every"));
         let shape = Shape::InverseSquareRoot;
-        assert!(refused(Schedule { shape, ..Schedule::default() }).contains("warm-up"));
+        assert!(refused(Schedule { shape, ..Schedule::default() }).contains("schedule.warmup"));
     }
 }

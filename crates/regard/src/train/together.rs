@@ -1,6 +1,6 @@
-//! Processes that begin together: the same recipe, the same data, and the state of the first one.
+//! The start of a run in several processes: all check that they have the same recipe and data, and get the state of rank 0.
 //!
-//! Only the first reads the folder of the run, so that the machines need no file system in common.
+//! Only rank 0 reads the run folder, so the machines need no shared file system.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,27 +13,30 @@ use super::{Engine, Ranks};
 use crate::Error;
 use crate::weights::{from_bytes, to_bytes};
 
-/// The same in every process: what the first one has.
+/// The values of rank 0, in every process.
 ///
 /// # Errors
-/// When another process is gone.
-pub(super) fn shared(own: &BTreeMap<String, String>, ranks: &dyn Ranks) -> Result<BTreeMap<String, String>, Error> {
+/// When another process has ended.
+pub(super) fn from_rank_0(
+    own: &BTreeMap<String, String>,
+    ranks: &dyn Ranks,
+) -> Result<BTreeMap<String, String>, Error> {
     let bytes = ranks.share(serde_json::to_vec(own).expect("plain data"))?;
     let reason = |error: serde_json::Error| Error::Rank { rank: ranks.rank(), reason: error.to_string() };
     serde_json::from_slice(&bytes).map_err(reason)
 }
 
 /// # Errors
-/// When this process has another recipe or other data than the first.
-pub(super) fn agree<T: Task>(recipe: &Recipe<T::Section>, task: &T, ranks: &dyn Ranks) -> Result<(), Error> {
+/// When this process has another recipe or other data than rank 0.
+pub(super) fn check_agreement<T: Task>(recipe: &Recipe<T::Section>, task: &T, ranks: &dyn Ranks) -> Result<(), Error> {
     const RECIPE: &str = "recipe";
     let mut own: BTreeMap<String, String> =
         task.agreement().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
     own.insert(RECIPE.into(), recipe.to_toml(T::NAME));
-    let first = shared(&own, ranks)?;
+    let first = from_rank_0(&own, ranks)?;
     let other = |reason: String| Error::Rank { rank: ranks.rank(), reason };
     let text = first.get(RECIPE).map_or("", String::as_str);
-    // another version of this program may know other keys
+    // another version of the program may have other keys
     let theirs = Recipe::from_toml(text).map_err(|error| other(format!("the recipe of rank 0: {error}")))?;
     if let Some(key) = difference(&theirs, recipe) {
         return Err(other(format!("its recipe has another `{key}` than that of rank 0")));
@@ -54,11 +57,11 @@ fn shortened(text: &str) -> String {
     if text.chars().count() <= LONGEST { text.into() } else { text.chars().take(LONGEST).chain("..".chars()).collect() }
 }
 
-/// Every process goes on from where the first one is.
+/// Copies the state of rank 0 to every process.
 ///
 /// # Errors
-/// When another process is gone.
-pub(super) fn begin<O: Objective>(
+/// When another process has ended.
+pub(super) fn broadcast_state<O: Objective>(
     engine: &mut Engine<O>,
     progress: &mut Progress,
     ranks: &dyn Ranks,
@@ -69,7 +72,7 @@ pub(super) fn begin<O: Objective>(
     let bytes = ranks.share(serde_json::to_vec(progress).expect("plain data"))?;
     let reason = |error: serde_json::Error| Error::Rank { rank: 0, reason: error.to_string() };
     *progress = serde_json::from_slice(&bytes).map_err(reason)?;
-    // how an error names what comes from no file
+    // stands for a file name in errors
     let sender = Path::new("state of rank 0");
     let own = if ranks.rank() == 0 { to_bytes(&engine.tensors(), sender)? } else { Vec::new() };
     let bytes = ranks.share(own)?;
@@ -79,10 +82,10 @@ pub(super) fn begin<O: Objective>(
     Ok(())
 }
 
-/// The sums of counts over all processes, exactly: each in two digits of 4096, since sums are of f32.
+/// The exact sums of counts over all processes. Each count is two digits to base 4096, because sums are in f32.
 ///
 /// # Errors
-/// When another process is gone.
+/// When another process has ended.
 pub(super) fn sum_counts(own: &[usize], ranks: &dyn Ranks) -> Result<Vec<f64>, Error> {
     if ranks.count() == 1 {
         return Ok(own.iter().map(|count| *count as f64).collect());
@@ -149,7 +152,7 @@ mod tests {
                 task.agreement().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
             said.insert("recipe".into(), first.to_toml("classify"));
             said.extend(change.map(|(name, value)| (name.to_string(), value.to_string())));
-            agree(&recipe, &task, &Second(serde_json::to_vec(&said).unwrap()))
+            check_agreement(&recipe, &task, &Second(serde_json::to_vec(&said).unwrap()))
         };
         // neither changes what is learned
         let mut harmless = recipe.clone();

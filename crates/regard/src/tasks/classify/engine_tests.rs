@@ -3,7 +3,7 @@ use crate::data::Target;
 use crate::models::preset;
 use crate::models::vit::{Pool, VitConfig};
 use crate::testing::{Fixture, values};
-use crate::train::{Alone, Common, Engine, Groups, Optimiser, Ranks, Step};
+use crate::train::{Common, Engine, Groups, Optimiser, Ranks, SingleProcess, Step};
 use crate::weights::{fill, tensors};
 use crate::{device, testing};
 
@@ -34,7 +34,7 @@ fn with(change: impl FnOnce(&mut Common)) -> Recipe {
 }
 
 fn step(engine: &mut Engine<ClassLoss>, number: usize, parts: &[Batch]) -> Step {
-    engine.step(number, 1e-3, parts, false, &Alone).unwrap()
+    engine.step(number, 1e-3, parts, false, &SingleProcess).unwrap()
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_loss_that_is_not_finite_is_an_error_with_the_rate_and_nothing_changes() {
     let before = engine.tensors();
     let mut bad = batch(1, 4);
     bad.images[0] = f32::INFINITY;
-    let error = engine.step(7, 0.25, &[bad], false, &Alone).unwrap_err().to_string();
+    let error = engine.step(7, 0.25, &[bad], false, &SingleProcess).unwrap_err().to_string();
     assert!(error.contains("step 7") && error.contains("2.5"), "{error}");
     assert_eq!(engine.tensors(), before);
 }
@@ -164,10 +164,10 @@ fn a_model_learns_a_few_pictures_by_heart() {
     ] {
         let mut engine = engine(&with(|common| (common.model, common.optimiser) = ("resnet-nano".into(), optimiser)));
         let pictures = [batch(1, 6)];
-        let first = engine.step(0, optimiser.rate(), &pictures, false, &Alone).unwrap().loss;
+        let first = engine.step(0, optimiser.rate(), &pictures, false, &SingleProcess).unwrap().loss;
         let mut last = first;
         for number in 1..8 {
-            last = engine.step(number, optimiser.rate(), &pictures, false, &Alone).unwrap().loss;
+            last = engine.step(number, optimiser.rate(), &pictures, false, &SingleProcess).unwrap().loss;
         }
         assert!(last < 0.5 * first, "{optimiser:?}: {first} {last}");
     }

@@ -3,7 +3,7 @@ use crate::data::{Augment, Crop};
 use crate::evaluate::History;
 use crate::testing::noise_picture;
 use crate::train::checkpoint::{self, Progress};
-use crate::train::{Alone, Event, Optimiser, Outcome, Schedule, Shape, Start, read_history};
+use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, read_history};
 use crate::{device, file};
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ impl Place {
 
 /// Trains as the tests do.
 fn train_with(folder: &Path, recipe: &Recipe, watch: &mut dyn FnMut(Event) -> bool) -> Result<Outcome, Error> {
-    train::train::<Classification>(folder, recipe, Start::default(), &device::cpu(), &Alone, watch)
+    train::train::<Classification>(folder, recipe, TrainOptions::default(), &device::cpu(), &SingleProcess, watch)
 }
 
 /// Trains until a step, or to the end.
@@ -262,7 +262,7 @@ fn a_finished_run_whose_weights_are_gone_says_so() {
     train_until(&place.run("run"), &recipe, None);
     std::fs::remove_file(place.run("run").join("best.safetensors")).unwrap();
     let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
-    assert!(error.contains("best.safetensors: the run is finished, but its best weights are gone"), "{error}");
+    assert!(error.contains("best.safetensors: the run is finished, but its best weights are missing"), "{error}");
 }
 
 #[test]
@@ -285,9 +285,9 @@ fn a_resumed_run_may_become_longer_and_only_then() {
     recipe.common.epochs = 5;
     let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("`epochs`"), "{error}");
-    let longer = Start { lengthen: true };
+    let longer = TrainOptions { lengthen: true };
     let folder = place.run("run");
-    train::train::<Classification>(&folder, &recipe, longer, &device::cpu(), &Alone, &mut |_| true).unwrap();
+    train::train::<Classification>(&folder, &recipe, longer, &device::cpu(), &SingleProcess, &mut |_| true).unwrap();
     let history = read_history(&folder).unwrap();
     assert_eq!((history.epochs.len(), history.test.is_some()), (5, true));
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::data::text::{Pieces, TextPart};
 use crate::device::cpu;
 use crate::testing::ranks::ThreadRanks;
-use crate::train::{Alone, Event, Optimiser, Outcome, Schedule, Shape, Start, checkpoint, read_history};
+use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, checkpoint, read_history};
 use std::fs;
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
         Event::Step(record) => Some(record.step) != stop,
         _ => true,
     };
-    train::train::<Translation>(folder, recipe, Start::default(), &cpu(), &Alone, &mut watch).unwrap()
+    train::train::<Translation>(folder, recipe, TrainOptions::default(), &cpu(), &SingleProcess, &mut watch).unwrap()
 }
 
 /// Everything that a run leaves, but for its times.
@@ -177,7 +177,8 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
         for ranks in ThreadRanks::pair() {
             let (recipe, folder) = (&recipe, place.run("two"));
             scope.spawn(move || {
-                train::train::<Translation>(&folder, recipe, Start::default(), &cpu(), &ranks, &mut |_| true).unwrap()
+                train::train::<Translation>(&folder, recipe, TrainOptions::default(), &cpu(), &ranks, &mut |_| true)
+                    .unwrap()
             });
         }
     });

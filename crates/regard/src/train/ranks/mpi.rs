@@ -1,7 +1,7 @@
 //! Processes that `mpirun` started, on one machine or several.
 //!
-//! A process that dies takes the job with it: MPI's own answer to an error is the end of every process. So nothing here
-//! returns one, and whoever fails by itself has to [`abort`](Mpi::abort).
+//! If a process dies, the job ends: on an error, MPI ends every process. So nothing here returns an error, and a process that
+//! fails must call [`abort`](Mpi::abort).
 
 use mpi::Threading;
 use mpi::collective::{Root as _, SystemOperation};
@@ -11,10 +11,10 @@ use mpi::topology::{Communicator as _, SimpleCommunicator};
 use super::Ranks;
 use crate::Error;
 
-/// Bytes at a time: MPI counts in 32 bits, and small messages leave its buffers small.
+/// Bytes per message: MPI counts in 32 bits, and small messages keep its buffers small.
 const BUCKET: usize = 4 << 20;
 
-/// What launchers tell the processes that they start: Open MPI, others with `PMIx`, MPICH and Slurm.
+/// Environment variables set by launchers: Open MPI, others with `PMIx`, MPICH and Slurm.
 const LAUNCHED: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
 
 /// All processes of an MPI job. Dropping it waits for the others to do the same.
@@ -24,11 +24,11 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Joins the job; none when this process was started alone. Once a process, and on its main thread.
+    /// Joins the job; none if there is no launcher. To be called once, on the main thread.
     #[must_use]
     pub fn start() -> Option<Self> {
         LAUNCHED.into_iter().find(|name| std::env::var_os(name).is_some())?;
-        // kernels and loaders have threads, but only this one speaks
+        // other threads exist, but only this one uses MPI
         let (universe, _) = mpi::initialize_with_threading(Threading::Funneled)?;
         let world = universe.world();
         (world.size() > 1).then_some(Self { world, _universe: universe })
@@ -59,7 +59,7 @@ impl Ranks for Mpi {
         let first = self.world.process_at_rank(0);
         let mut own = Vec::new();
         for bucket in values.chunks_mut(BUCKET / size_of::<f32>()) {
-            // summed once and sent to all, instead of by each in an order of its own: the same bits everywhere
+            // reduce to rank 0 and broadcast, so that every process has the same bits
             if self.rank() == 0 {
                 own.clear();
                 own.extend_from_slice(bucket);

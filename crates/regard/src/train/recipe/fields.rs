@@ -4,15 +4,15 @@ use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The keys that a struct is read from; none for what is not a struct.
+/// The keys of a struct; none for other types.
 pub fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut found: &'static [&'static str] = &[];
-    // it only asks for the names: there is nothing to read
+    // only the names are requested; deserialising fails on purpose
     let _ = T::deserialize(Names(&mut found));
     found
 }
 
-/// Notes the fields that are asked for.
+/// A deserialiser that stores the requested field names.
 struct Names<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Names<'_> {
