@@ -153,6 +153,9 @@ impl Convention {
 pub struct Ledger {
     #[serde(skip)]
     path: Vec<String>,
+    /// Whether the parameters of what is added are counted already.
+    #[serde(skip)]
+    shared: bool,
     lines: Vec<LedgerLine>,
 }
 
@@ -178,9 +181,18 @@ impl Ledger {
         self.within(name, |ledger| part.cost(shape, ledger))
     }
 
+    /// Adds lines of layers that ran before, on another input: their work counts again, their parameters do not.
+    pub fn shared<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.shared, true);
+        let result = write(self);
+        self.shared = before;
+        result
+    }
+
     /// Adds a line under the current path.
     pub fn line(&mut self, parameters: usize, work: Work, activations: usize) {
         let name = self.path.join(".");
+        let parameters = if self.shared { 0 } else { parameters };
         self.lines.push(LedgerLine { name, parameters: parameters as u64, work, activations: activations as u64 });
     }
 

@@ -293,6 +293,31 @@ pub fn without_gradient(module: &impl Module, gradients: &Gradients) -> Vec<Stri
     visitor.found
 }
 
+/// The gradient of every parameter that one reaches, by the name that it has in a checkpoint.
+pub fn gradients(module: &impl Module, gradients: &Gradients) -> BTreeMap<String, Vec<f32>> {
+    struct Visitor<'a> {
+        path: weights::ModulePath,
+        gradients: &'a Gradients,
+        found: BTreeMap<String, Vec<f32>>,
+    }
+    impl ModuleVisitor for Visitor<'_> {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.path.leave();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = param.val().grad(self.gradients) {
+                self.found.insert(self.path.name(), values(&gradient));
+            }
+        }
+    }
+    let mut visitor = Visitor { path: weights::ModulePath::default(), gradients, found: BTreeMap::new() };
+    module.visit(&mut visitor);
+    visitor.found
+}
+
 /// Compares the gradient of every input with finite differences of the operator itself.
 ///
 /// `operator` gets the inputs flattened and gives any tensor; the loss is a fixed random projection of it.

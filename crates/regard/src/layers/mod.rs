@@ -2,6 +2,7 @@
 
 mod convolution;
 mod encoder;
+mod group_norm;
 mod joint;
 mod linear;
 mod local;
@@ -25,6 +26,7 @@ pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
 };
 pub(crate) use encoder::{check_depth, check_size, forward_blocks, normal_table, prepend};
+pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub(crate) use local::positive;
 pub use local::{LocalAttention, LocalAttentionConfig, RelativeEmbedding};

@@ -2,6 +2,7 @@
 
 pub mod classify;
 mod config;
+pub mod detect;
 mod limits;
 pub mod text;
 

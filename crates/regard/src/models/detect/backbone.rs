@@ -1,0 +1,121 @@
+//! The maps that a detector with anchors reads: stages of a trunk, alone or through a feature pyramid.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::boxes::Level;
+use crate::cost::Ledger;
+use crate::layers::{ExtraLevels, Pyramid, PyramidConfig};
+use crate::models::classify::{StagedBackbone as _, Trunk, TrunkConfig};
+use crate::{Error, Pass};
+
+/// A trunk, which of its stages are read, and what is made of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackboneConfig {
+    pub trunk: TrunkConfig,
+    /// From 0, the finest first: C2 to C5 of a residual network are 0 to 3.
+    pub stages: Vec<usize>,
+    /// None: the stages as they are.
+    pub pyramid: Option<PyramidOptions>,
+}
+
+/// A feature pyramid over the stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PyramidOptions {
+    /// Channels of each level.
+    pub width: usize,
+    /// Whether its convolutions have norms in place of biases.
+    pub norm: bool,
+    pub extra: ExtraLevels,
+}
+
+impl BackboneConfig {
+    /// Channels of the levels.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn width(&self) -> Result<usize, Error> {
+        match (self.pyramid, self.inputs()?.last()) {
+            (Some(pyramid), _) => Ok(pyramid.width),
+            (None, Some(last)) => Ok(*last),
+            (None, None) => Err(Error::config("stages", "a detector reads at least one")),
+        }
+    }
+
+    /// Number of levels.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        self.stages.len() + self.pyramid.map_or(0, |pyramid| pyramid.extra.count())
+    }
+
+    /// Channels of each stage that is read.
+    fn inputs(&self) -> Result<Vec<usize>, Error> {
+        let stages = self.trunk.stages()?;
+        let rising = self.stages.windows(2).all(|pair| pair[0] < pair[1]);
+        if self.stages.is_empty() || !rising || self.stages.iter().any(|stage| *stage >= stages.len()) {
+            let reason = format!("must be some of 0 to {}, rising, got {:?}", stages.len() - 1, self.stages);
+            return Err(Error::config("stages", reason));
+        }
+        Ok(self.stages.iter().map(|stage| stages[*stage].channels).collect())
+    }
+
+    /// # Errors
+    /// When a field cannot work; the error names it.
+    pub fn init(&self, device: &Device) -> Result<DetectorBackbone, Error> {
+        let inputs = self.inputs()?;
+        if self.pyramid.is_none() && inputs.len() > 1 {
+            return Err(Error::config("stages", "several need a pyramid, which makes them of one width"));
+        }
+        let pyramid = |options: PyramidOptions| {
+            let PyramidOptions { width, norm, extra } = options;
+            PyramidConfig { inputs, width, norm, extra }.init(device)
+        };
+        Ok(DetectorBackbone {
+            body: self.trunk.init(device)?,
+            fpn: self.pyramid.map(pyramid).transpose()?,
+            stages: self.stages.clone(),
+        })
+    }
+}
+
+/// Trunk and pyramid under torchvision's names; made by [`BackboneConfig::init`].
+#[derive(Module, Debug)]
+pub struct DetectorBackbone {
+    pub body: Trunk,
+    pub fpn: Option<Pyramid>,
+    stages: Vec<usize>,
+}
+
+impl DetectorBackbone {
+    /// `[B, C, H, W]` to the levels, the finest first. Records what the trunk does (`body.layer1`), watches every level of a
+    /// pyramid (`fpn.layer_blocks.0`).
+    ///
+    /// # Panics
+    /// When the images do not fit the trunk.
+    pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<Level> {
+        let maps = pass.within("body", |pass| self.body.maps(images, &self.stages, pass));
+        let mut strides: Vec<usize> = maps.iter().map(|map| map.stride).collect();
+        let maps: Vec<Tensor<4>> = maps.into_iter().map(|map| map.map).collect();
+        let maps = match &self.fpn {
+            Some(fpn) => pass.within("fpn", |pass| fpn.forward(&maps, pass)),
+            None => maps,
+        };
+        while strides.len() < maps.len() {
+            strides.push(2 * strides[strides.len() - 1]);
+        }
+        maps.into_iter().zip(strides).map(|(map, stride)| Level { map, stride }).collect()
+    }
+
+    /// Writes the costs for a picture `[C, H, W]`, gives the shapes of the levels.
+    pub fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
+        let shapes = ledger.within("body", |ledger| self.body.stage_costs(shape, ledger));
+        let shapes: Vec<Vec<usize>> = self.stages.iter().map(|stage| shapes[*stage].clone()).collect();
+        match &self.fpn {
+            Some(fpn) => ledger.within("fpn", |ledger| fpn.cost(&shapes, ledger)),
+            None => shapes,
+        }
+    }
+}

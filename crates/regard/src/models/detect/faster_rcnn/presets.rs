@@ -1,0 +1,188 @@
+//! The detectors of torchvision, those of detectron2 in DETR's table, and a small one.
+
+use super::{Background, BoxHeadKind, FasterRcnnConfig, ProposalCount, RegionsConfig, RpnConfig, limits};
+use crate::boxes::{AnchorRule, Anchors, Balance, LevelRule, Matcher};
+use crate::data::{Filter, Preprocess, Resize};
+use crate::layers::{BottleneckStride, ExtraLevels, LastStage, NormKind, ResidualBlock, ResidualStem};
+use crate::models::classify::resnet::ResNetConfig;
+use crate::models::classify::{ModelConfig, Preset, TrunkConfig};
+use crate::models::detect::{BackboneConfig, PyramidOptions};
+
+const PAPER: &str = "arXiv:1506.01497";
+
+const BLOCKS_50: [usize; 4] = [3, 4, 6, 3];
+const BLOCKS_101: [usize; 4] = [3, 4, 23, 3];
+
+/// Of a Caffe network: the values of ImageNet's colours in BGR, whose channels are turned when weights are loaded.
+const DETECTRON2: Preprocess = Preprocess {
+    mean: [123.675 / 255.0, 116.28 / 255.0, 103.53 / 255.0],
+    std: [1.0 / 255.0; 3],
+    crop: 1.0,
+    filter: Filter::Bilinear,
+    resize: Resize::ShortSide,
+};
+
+fn resnet(blocks: [usize; 4], stride: BottleneckStride) -> TrunkConfig {
+    let network = ResNetConfig { stride, ..ResNetConfig::imagenet(ResidualBlock::Bottleneck, blocks) };
+    TrunkConfig::new(ModelConfig::Resnet(network))
+}
+
+impl FasterRcnnConfig {
+    /// `fasterrcnn_resnet50_fpn`, and with deeper trunks; norms of ImageNet stay as they are.
+    ///
+    /// `COCO_V1` of torchvision was trained with an epsilon of 0 in them, which `trunk.norm` can say.
+    #[must_use]
+    pub fn torchvision_v1(blocks: [usize; 4]) -> Self {
+        let trunk = TrunkConfig { norm: NormKind::FROZEN, ..resnet(blocks, BottleneckStride::Middle) };
+        let pyramid = PyramidOptions { width: 256, norm: false, extra: ExtraLevels::Pool };
+        Self {
+            image: [800, 800],
+            classes: 90,
+            backbone: BackboneConfig { trunk, stages: vec![0, 1, 2, 3], pyramid: Some(pyramid) },
+            rpn: RpnConfig {
+                anchors: Anchors::torchvision([32.0, 64.0, 128.0, 256.0, 512.0].map(|size| vec![size]).into()),
+                layers: 1,
+                matcher: Matcher { object: 0.7, background: 0.3, best_of_object: true },
+                sample: Balance { count: 256, positive: 0.5 },
+                training: ProposalCount { before: 2000, after: 2000 },
+                inference: ProposalCount { before: 1000, after: 1000 },
+                overlap: 0.7,
+                smallest: 1e-3,
+                beta: 1.0 / 9.0,
+            },
+            regions: RegionsConfig {
+                levels: 4,
+                rule: LevelRule::PAPER,
+                grid: 7,
+                points: Some(2),
+                aligned: false,
+                head: BoxHeadKind::Linear { hidden: 1024 },
+                background: Background::First,
+                matcher: Matcher { object: 0.5, background: 0.5, best_of_object: false },
+                sample: Balance { count: 512, positive: 0.25 },
+                beta: 1.0 / 9.0,
+                smallest: 1e-2,
+            },
+            limits: limits(),
+        }
+    }
+
+    /// `fasterrcnn_resnet50_fpn_v2`: norms are trained, everywhere; regions go through convolutions.
+    #[must_use]
+    pub fn torchvision_v2() -> Self {
+        let v1 = Self::torchvision_v1(BLOCKS_50);
+        let pyramid = PyramidOptions { width: 256, norm: true, extra: ExtraLevels::Pool };
+        let trunk = resnet(BLOCKS_50, BottleneckStride::Middle);
+        Self {
+            backbone: BackboneConfig { trunk, pyramid: Some(pyramid), ..v1.backbone },
+            rpn: RpnConfig { layers: 2, ..v1.rpn },
+            regions: RegionsConfig { head: BoxHeadKind::Convolutions { layers: 4, hidden: 1024 }, ..v1.regions },
+            ..v1
+        }
+    }
+
+    /// detectron2's with a pyramid.
+    #[must_use]
+    pub fn detectron2_fpn(blocks: [usize; 4]) -> Self {
+        let v1 = Self::torchvision_v1(blocks);
+        let trunk = TrunkConfig { norm: NormKind::FROZEN, ..resnet(blocks, BottleneckStride::First) };
+        Self {
+            classes: 80,
+            backbone: BackboneConfig { trunk, ..v1.backbone },
+            rpn: RpnConfig {
+                anchors: Anchors { rule: AnchorRule::Detectron2, ..v1.rpn.anchors },
+                training: ProposalCount { before: 2000, after: 1000 },
+                smallest: f32::MIN_POSITIVE,
+                beta: 0.0,
+                ..v1.rpn
+            },
+            regions: RegionsConfig {
+                points: None,
+                aligned: true,
+                background: Background::Last,
+                beta: 0.0,
+                smallest: 0.0,
+                ..v1.regions
+            },
+            ..v1
+        }
+    }
+
+    /// detectron2's with one level of stride 16, whose last stage is dilated.
+    #[must_use]
+    pub fn detectron2_dc5(blocks: [usize; 4]) -> Self {
+        let fpn = Self::detectron2_fpn(blocks);
+        let trunk = TrunkConfig { last_stage: LastStage::DilatedThroughout, ..fpn.backbone.trunk };
+        Self {
+            backbone: BackboneConfig { trunk, stages: vec![3], pyramid: None },
+            rpn: RpnConfig {
+                anchors: Anchors { sizes: vec![vec![32.0, 64.0, 128.0, 256.0, 512.0]], ..fpn.rpn.anchors },
+                training: ProposalCount { before: 12_000, after: 2000 },
+                inference: ProposalCount { before: 6000, after: 1000 },
+                ..fpn.rpn
+            },
+            regions: RegionsConfig { levels: 1, ..fpn.regions },
+            ..fpn
+        }
+    }
+
+    /// For pictures of 64 x 64 pixels with objects of 8 to 26: levels of strides 4, 8 and 16, norms that are trained.
+    #[must_use]
+    pub fn nano() -> Self {
+        let network = ResNetConfig {
+            image: [64, 64],
+            classes: 10,
+            stem: ResidualStem::Large,
+            stem_width: 32,
+            layers: vec![2, 2, 1],
+            widths: vec![32, 64, 128],
+            ..ResNetConfig::imagenet(ResidualBlock::Basic, [0; 4])
+        };
+        let v1 = Self::torchvision_v1(BLOCKS_50);
+        let pyramid = PyramidOptions { width: 64, norm: true, extra: ExtraLevels::None };
+        let trunk = TrunkConfig::new(ModelConfig::Resnet(network));
+        Self {
+            image: [64, 64],
+            classes: 10,
+            backbone: BackboneConfig { trunk, stages: vec![0, 1, 2], pyramid: Some(pyramid) },
+            rpn: RpnConfig {
+                anchors: Anchors::torchvision(vec![vec![10.0], vec![18.0], vec![26.0]]),
+                matcher: Matcher { object: 0.6, ..v1.rpn.matcher },
+                sample: Balance { count: 64, positive: 0.5 },
+                training: ProposalCount { before: 300, after: 100 },
+                inference: ProposalCount { before: 200, after: 50 },
+                ..v1.rpn
+            },
+            regions: RegionsConfig {
+                levels: 3,
+                rule: LevelRule { scale: 16.0, level: 3 },
+                grid: 5,
+                aligned: true,
+                head: BoxHeadKind::Linear { hidden: 96 },
+                sample: Balance { count: 48, positive: 0.25 },
+                ..v1.regions
+            },
+            ..v1
+        }
+    }
+}
+
+const fn preset(
+    name: &'static str,
+    preprocess: Preprocess,
+    config: fn() -> FasterRcnnConfig,
+) -> Preset<FasterRcnnConfig> {
+    Preset { name, paper: PAPER, preprocess, config }
+}
+
+/// Every preset.
+pub const PRESETS: &[Preset<FasterRcnnConfig>] = &[
+    preset("faster-rcnn-nano", Preprocess::TORCHVISION, FasterRcnnConfig::nano),
+    preset("faster-rcnn-resnet50-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(BLOCKS_50)),
+    preset("faster-rcnn-resnet50-fpn-v2", Preprocess::TORCHVISION, FasterRcnnConfig::torchvision_v2),
+    preset("faster-rcnn-resnet101-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(BLOCKS_101)),
+    preset("faster-rcnn-detectron2-r50-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(BLOCKS_50)),
+    preset("faster-rcnn-detectron2-r101-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(BLOCKS_101)),
+    preset("faster-rcnn-detectron2-r50-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(BLOCKS_50)),
+    preset("faster-rcnn-detectron2-r101-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(BLOCKS_101)),
+];

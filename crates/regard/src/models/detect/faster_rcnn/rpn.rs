@@ -1,0 +1,223 @@
+//! Region proposals: where there may be objects of any class, at every place of every level.
+//!
+//! As torchvision's `RegionProposalNetwork`. detectron2 divides the losses by the number that shall be sampled, here it is
+//! the number that was: they differ for pictures with too few anchors alone.
+
+use burn::module::{Initializer, Module};
+use burn::nn::conv::Conv2d;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::boxes::{
+    Anchors, Balance, BoxCoder, Corners, Draw, Level, Match, Matcher, Sampler, binary_cross_entropy, clip, has_sides,
+    nms_by_class, rows, smooth_l1, to_tensor,
+};
+use crate::convolution::Convolve;
+use crate::cost::{Costed, Ledger, Work};
+use crate::layers::biased;
+use crate::models::detect::{Targets, best_of, per_anchor};
+use crate::{Error, Pass};
+
+/// Anchors, what is learned from them, and how many become proposals.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RpnConfig {
+    pub anchors: Anchors,
+    /// 3x3 convolutions before the two answers.
+    pub layers: usize,
+    pub matcher: Matcher,
+    pub sample: Balance,
+    pub training: ProposalCount,
+    pub inference: ProposalCount,
+    /// Of two proposals of a level that overlap more than this, the better one.
+    pub overlap: f64,
+    /// Proposals with a shorter side are left out.
+    pub smallest: f32,
+    /// Where the box loss becomes linear; 0 is L1.
+    pub beta: f64,
+}
+
+/// How many proposals there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProposalCount {
+    /// Of a level before suppression.
+    pub before: usize,
+    /// Of a picture after it.
+    pub after: usize,
+}
+
+const NORMAL: Initializer = Initializer::Normal { mean: 0.0, std: 0.01 };
+
+impl RpnConfig {
+    pub(super) fn init(&self, width: usize, device: &Device) -> Result<Rpn, Error> {
+        self.anchors.validate()?;
+        if !(1..=16).contains(&self.layers) {
+            return Err(Error::config("layers", format!("must be from 1 to 16, got {}", self.layers)));
+        }
+        if !(0.0..=1.0).contains(&self.overlap) {
+            return Err(Error::config("overlap", format!("must be from 0 to 1, got {}", self.overlap)));
+        }
+        let places = self.anchors.per_place();
+        let head = RpnHead {
+            conv: (0..self.layers).map(|_| [biased([width; 2], 3, 1, NORMAL, device)]).collect(),
+            cls_logits: biased([width, places], 1, 1, NORMAL, device),
+            bbox_pred: biased([width, places * 4], 1, 1, NORMAL, device),
+        };
+        Ok(Rpn { head, config: self.clone() })
+    }
+}
+
+/// The network that proposes; made with the detector.
+#[derive(Module, Debug)]
+pub struct Rpn {
+    pub head: RpnHead,
+    #[module(skip)]
+    config: RpnConfig,
+}
+
+/// Shared by all levels.
+#[derive(Module, Debug)]
+pub struct RpnHead {
+    pub conv: Vec<[Conv2d; 1]>,
+    pub cls_logits: Conv2d,
+    pub bbox_pred: Conv2d,
+}
+
+/// What is said of every anchor, the levels one after the other.
+#[derive(Clone, Debug)]
+pub struct RpnOutput {
+    /// `[B, N]`
+    pub objectness: Tensor<2>,
+    /// `[B, N, 4]`
+    pub deltas: Tensor<3>,
+    pub anchors: Vec<Corners>,
+    /// Number of anchors of each level.
+    pub levels: Vec<usize>,
+}
+
+/// A proposal and how likely there is an object in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proposal {
+    pub corners: Corners,
+    pub score: f32,
+}
+
+impl Rpn {
+    /// Levels of a padded picture of `image` rows and columns.
+    pub(super) fn forward(&self, levels: &[Level], image: [usize; 2], pass: &mut Pass) -> RpnOutput {
+        let config = &self.config.anchors;
+        let (mut objectness, mut deltas, mut counts, mut anchors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (index, Level { map, stride }) in levels.iter().enumerate() {
+            let [_, _, height, width] = map.dims();
+            let own = config.level(index, image, [height, width], *stride);
+            let hidden = self.head.conv.iter().fold(map.clone(), |map, [conv]| relu(conv.convolve(map)));
+            let hidden = pass.watch(&format!("head.conv.level{index}"), hidden);
+            let logits = per_anchor(self.head.cls_logits.convolve(hidden.clone()), config.per_place());
+            objectness.push(logits.squeeze_dim::<2>(2));
+            deltas.push(per_anchor(self.head.bbox_pred.convolve(hidden), config.per_place()));
+            counts.push(own.len());
+            anchors.extend(own);
+        }
+        RpnOutput { objectness: Tensor::cat(objectness, 1), deltas: Tensor::cat(deltas, 1), anchors, levels: counts }
+    }
+
+    /// The proposals of pictures of these sizes, the best first. They have no gradient.
+    pub(super) fn proposals(&self, output: &RpnOutput, sizes: &[[usize; 2]], training: bool) -> Vec<Vec<Proposal>> {
+        let count = output.anchors.len();
+        let objectness = output.objectness.clone().into_data();
+        let deltas = output.deltas.clone().into_data();
+        let objectness: &[f32] = objectness.as_slice().expect("models compute in f32");
+        let deltas: &[f32] = deltas.as_slice().expect("models compute in f32");
+        let pictures = objectness.chunks_exact(count).zip(deltas.chunks_exact(count * 4)).zip(sizes);
+        let number = if training { self.config.training } else { self.config.inference };
+        pictures
+            .map(|((objectness, deltas), size)| {
+                let (mut corners, mut scores, mut of_level) = (Vec::new(), Vec::new(), Vec::new());
+                let mut first = 0;
+                for (level, &anchors) in output.levels.iter().enumerate() {
+                    let own = objectness[first..][..anchors].iter().copied().enumerate();
+                    for (logit, place) in best_of(own.map(|(place, logit)| (logit, place)).collect(), number.before) {
+                        let anchor = first + place;
+                        let deltas: [f32; 4] = deltas[4 * anchor..][..4].try_into().expect("four deltas an anchor");
+                        let proposal = clip(BoxCoder::ANCHORS.decode(deltas, output.anchors[anchor]), *size);
+                        if has_sides(proposal, self.config.smallest) {
+                            corners.push(proposal);
+                            scores.push(1.0 / (1.0 + (-logit).exp()));
+                            of_level.push(level);
+                        }
+                    }
+                    first += anchors;
+                }
+                let kept = nms_by_class(&corners, &scores, &of_level, self.config.overlap);
+                let proposal = |index: usize| Proposal { corners: corners[index], score: scores[index] };
+                kept.into_iter().take(number.after).map(proposal).collect()
+            })
+            .collect()
+    }
+
+    /// Means over the sampled anchors of the batch: objectness, and boxes.
+    pub(super) fn losses(&self, output: RpnOutput, targets: &[Targets], sampler: &dyn Sampler) -> [Tensor<1>; 2] {
+        let RpnOutput { objectness, deltas, anchors, .. } = output;
+        let (device, count) = (objectness.device(), anchors.len());
+        let (mut sampled, mut labels) = (Vec::new(), Vec::new());
+        let (mut positive, mut references, mut objects) = (Vec::new(), Vec::new(), Vec::new());
+        for (image, targets) in targets.iter().enumerate() {
+            let matches = self.config.matcher.matches(&targets.corners, &anchors);
+            let of = |wanted: fn(&Match) -> bool| -> Vec<usize> {
+                matches.iter().enumerate().filter(|(_, matched)| wanted(matched)).map(|(anchor, _)| anchor).collect()
+            };
+            let all = [of(|matched| matched.object().is_some()), of(|matched| *matched == Match::Background)];
+            let drawn = sampler.sample(Draw::Anchors { image }, &all[0], &all[1], self.config.sample);
+            for (drawn, label) in drawn.iter().zip([1.0, 0.0]) {
+                sampled.extend(drawn.iter().map(|anchor| image * count + anchor));
+                labels.extend(drawn.iter().map(|_| label));
+            }
+            for &anchor in &drawn[0] {
+                let object = matches[anchor].object().expect("only matched anchors are positive");
+                positive.push(image * count + anchor);
+                references.push(anchors[anchor]);
+                objects.push(targets.corners[object]);
+            }
+        }
+        let zero = || Tensor::<1>::zeros([1], &device);
+        if sampled.is_empty() {
+            return [zero(), zero()];
+        }
+        let all = objectness.dims()[0] * count;
+        let number = sampled.len();
+        let labels = Tensor::<1>::from_data(TensorData::new(labels, [number]), &device);
+        let class = binary_cross_entropy(rows(objectness.reshape([all]), &sampled), labels).mean();
+        if positive.is_empty() {
+            return [class, zero()];
+        }
+        let wanted = to_tensor(&BoxCoder::ANCHORS.encode(&objects, &references), &device);
+        let boxes = smooth_l1(rows(deltas.reshape([all, 4]), &positive), wanted, self.config.beta);
+        [class, boxes.sum().div_scalar(number as f64)]
+    }
+
+    /// Writes the costs for levels of these shapes.
+    pub(super) fn cost(&self, levels: &[Vec<usize>], ledger: &mut Ledger) {
+        for (index, level) in levels.iter().enumerate() {
+            let write = |ledger: &mut Ledger| {
+                ledger.within("head", |ledger| {
+                    let mut shape = level.clone();
+                    for (layer, [conv]) in self.head.conv.iter().enumerate() {
+                        shape = ledger.part(format!("conv.{layer}.0"), conv, shape);
+                        ledger.each("relu", &shape, |elements| Work::Activation { elements });
+                    }
+                    self.head.cls_logits_and_boxes(shape, ledger);
+                });
+            };
+            if index == 0 { write(ledger) } else { ledger.shared(write) }
+        }
+    }
+}
+
+impl RpnHead {
+    fn cls_logits_and_boxes(&self, shape: Vec<usize>, ledger: &mut Ledger) {
+        ledger.within("cls_logits", |ledger| self.cls_logits.cost(shape.clone(), ledger));
+        ledger.within("bbox_pred", |ledger| self.bbox_pred.cost(shape, ledger));
+    }
+}
