@@ -38,4 +38,4 @@ pub(crate) use names::read_lazy_tensors;
 pub use names::{Tensors, fill, shapes, tensors};
 pub use resolve::{LoadedModel, ModelSource, WeightsOrigin, resolve};
 pub use timm::timm_name;
-pub use upstream::{Upstream, recognise, translate};
+pub use upstream::{Upstream, recognise, to_detector_names, translate};

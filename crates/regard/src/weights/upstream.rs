@@ -3,9 +3,13 @@
 //! Our names are timm's for vision transformers and `RegNet`, torchvision's for residual networks;
 //! SAN groups its layers in stages. There is one table per upstream, read left to right to load and right to left to export.
 
+mod detection;
+
 use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+pub use detection::to_detector_names;
 
 use super::rename::rename;
 use super::{Tensors, jax};
@@ -30,6 +34,8 @@ pub enum Upstream {
     Pytorch,
     /// facebookresearch/fairseq.
     Fairseq,
+    /// facebookresearch/detectron2.
+    Detectron2,
     Regard,
 }
 
@@ -187,6 +193,7 @@ const FAIRSEQ_TIED: [(&str, &str); 2] = [
 
 /// Names by which an upstream is recognised, the most specific first.
 const SIGNS: &[(&str, Upstream)] = &[
+    ("proposal_generator.rpn_head.", Upstream::Detectron2),
     ("Transformer/", Upstream::Jax),
     ("embedding/kernel", Upstream::Jax),
     (".sam.conv", Upstream::San),
@@ -225,6 +232,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
         Upstream::Torchvision => TORCHVISION.to_vec(),
         Upstream::Facebook => FACEBOOK.to_vec(),
         Upstream::San => SAN.to_vec(),
+        Upstream::Detectron2 => detection::DETECTRON2.to_vec(),
         Upstream::Pytorch => PYTORCH.to_vec(),
         Upstream::Fairseq => {
             for (copy, original) in FAIRSEQ_TIED {
@@ -242,11 +250,16 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
     if from == Upstream::Torchvision && tensors.keys().any(|name| name.starts_with("trunk_output.")) {
         table.push(TORCHVISION_REGNET_HEAD);
     }
+    let detector = from == Upstream::Torchvision && detection::is_torchvision(&tensors);
+    if detector {
+        table.extend(detection::TORCHVISION);
+    }
 
     let mut ours = Tensors::new();
     let mut thirds: BTreeMap<String, [Option<TensorData>; 3]> = BTreeMap::new();
     for (name, tensor) in tensors {
         let found = table.iter().find_map(|(there, here)| rename(&name, there, here));
+        let found = found.or_else(|| detection::tower(&name).filter(|_| detector));
         let new = found.unwrap_or_else(|| name.clone());
         if new.is_empty() {
             continue;
@@ -265,6 +278,9 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
             Ok(_) => problems.push(format!("`{name}` exists both as one tensor and in parts")),
             Err(reason) => problems.push(format!("`{name}`: {reason}")),
         }
+    }
+    if from == Upstream::Detectron2 {
+        detection::turn_channels(&mut ours);
     }
     if problems.is_empty() { Ok(ours) } else { Err(Error::weights(problems)) }
 }
