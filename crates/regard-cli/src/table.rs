@@ -24,6 +24,8 @@ enum Paper {
     Sasa,
     /// ViT and DeiT beside ResNet and RegNet
     Vit,
+    /// RetinaNet with convolution and attention, in the paper of `sasa`: trunk, heads
+    Retinanet,
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
@@ -31,6 +33,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         Paper::San => Table::San,
         Paper::Sasa => Table::Sasa,
         Paper::Vit => Table::Vit,
+        Paper::Retinanet => Table::Retinanet,
     };
     let rows = table.rows()?;
     if args.json {
@@ -41,7 +44,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         // the decks print whole millions for transformers
         let decimals = match args.paper {
             Paper::Vit => 0,
-            Paper::San | Paper::Sasa => 1,
+            Paper::San | Paper::Sasa | Paper::Retinanet => 1,
         };
         write!(out, "{name:<36}{:>9.decimals$}{:>14}  {:<11}", parameters.printed, parameters.ours, word(*parameters))?;
         if let Some(flops) = flops {
@@ -56,6 +59,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         Paper::San => "multiply-adds with biases, plus norms, activations, pools and relations; rounded twice",
         Paper::Sasa => "two for a multiply-add, plus element-wise work; six value maps in the attention stem",
         Paper::Vit => "multiply-adds of the patches alone, without class token and head",
+        Paper::Retinanet => {
+            "two for a multiply-add, plus softmax and relative positions, at 640 x 640; 6 anchors, 90 classes"
+        }
     };
     writeln!(out, "\ncounted as the paper does: {convention}")?;
     let cells = rows.iter().flat_map(|row| [Some(row.parameters), row.flops]).flatten();

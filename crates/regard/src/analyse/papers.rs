@@ -2,6 +2,8 @@
 //!
 //! What the papers print is written down here; what we say is computed from the layers of the built model.
 
+mod detection;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,6 +20,8 @@ pub enum Table {
     Sasa,
     /// ViT, DeiT, ResNet and RegNet as the decks list them.
     Vit,
+    /// RetinaNet with convolution and attention, trunk and heads: arXiv:1906.05909.
+    Retinanet,
 }
 
 /// One row: what is printed, what we count, and whether they agree.
@@ -92,6 +96,7 @@ impl Table {
             Self::San => san(),
             Self::Sasa => sasa(),
             Self::Vit => vit(),
+            Self::Retinanet => detection::retinanet(),
         }
     }
 }
@@ -288,6 +293,16 @@ mod tests {
             assert_eq!(row.parameters.verdict, expected, "{row:?}");
             assert_eq!(row.flops.unwrap().verdict, Verdict::Agrees, "{row:?}");
             assert_eq!(row.note.is_empty(), expected == Verdict::Agrees);
+        }
+    }
+
+    #[test]
+    fn detectors_of_sasa_agree_or_say_why_not() {
+        let rows = Table::Retinanet.rows().unwrap();
+        assert_eq!(rows.len(), 5);
+        for row in rows {
+            assert_eq!(row.parameters.verdict, Verdict::Agrees, "{row:?}");
+            assert_eq!(row.note.is_empty(), row.flops.unwrap().verdict == Verdict::Agrees, "{row:?}");
         }
     }
 
