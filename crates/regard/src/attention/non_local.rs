@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "non_local: the concatenation needs its weight, of width 6")]
+    #[should_panic(expected = "non_local: the concatenation needs a weight of width 6")]
     fn a_missing_concatenation_weight_is_refused_by_name() {
         run(inputs(1), &NonLocalOptions { affinity: Affinity::Concatenation, ..NonLocalOptions::default() });
     }

@@ -150,7 +150,7 @@ fn what_cannot_work_is_named() {
     assert_eq!(refusal(PatchEmbedConfig { image: [0, 12], ..patches() }), "`image`: must be from 1 to 65536, got 0");
     assert_eq!(
         refusal(PatchEmbedConfig { image: [4096, 4096], patch: 1, ..patches() }),
-        "`patch`: a grid of 4096 x 4096 is more than 65536 tokens"
+        "`patch`: a grid of 4096 x 4096 has more than 65536 tokens"
     );
     assert!(refusal(PatchEmbedConfig { dim: usize::MAX, ..patches() }).starts_with("`dim`: must be from 1 to 65536"));
 }

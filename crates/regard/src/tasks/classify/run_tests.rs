@@ -202,7 +202,7 @@ fn fewer_pictures_than_a_batch_and_a_folder_of_something_else_are_told() {
     large.own.batch = 1000;
     assert!(told(&large, "run").contains("batch"));
     file::replace(&place.run("data").join("notes.txt"), b"mine").unwrap();
-    assert!(told(&place.recipe(), "data").contains("no run"));
+    assert!(told(&place.recipe(), "data").contains("not a run"));
 }
 
 #[test]

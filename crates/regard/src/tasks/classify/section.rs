@@ -213,7 +213,7 @@ mod tests {
         let changed = recipe.with("set.image", "[28, 28]").unwrap();
         assert_eq!(changed.model(10).unwrap().0.image(), [28, 28]);
         assert!(recipe.with("optimiser.speed", "1").unwrap_err().to_string().contains("optimiser.speed"));
-        assert!(recipe.with("batch.size", "1").unwrap_err().to_string().contains("no table"));
+        assert!(recipe.with("batch.size", "1").unwrap_err().to_string().contains("not a table"));
         assert!(recipe.with("epochs", "many").is_err());
         assert!(recipe.with("bach", "1").unwrap_err().to_string().contains("`batch`"));
     }
