@@ -3,11 +3,12 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::boxes::Level;
 use crate::cost::Ledger;
 use crate::layers::{ExtraLevels, Pyramid, PyramidConfig};
-use crate::models::classify::{StagedBackbone as _, Trunk, TrunkConfig};
+use crate::models::{ModelConfig, StagedBackbone as _, Trunk, TrunkConfig, preset as classifier};
 use crate::{Error, Pass};
 
 /// A trunk, which of its stages are read, and what is made of them.
@@ -30,6 +31,37 @@ pub struct PyramidOptions {
     /// Whether its convolutions have norms in place of biases.
     pub norm: bool,
     pub extra: ExtraLevels,
+}
+
+/// A classifier of the zoo with some fields changed, for presets.
+///
+/// # Panics
+/// When there is no such classifier or field.
+pub(super) fn trunk(name: &str, changes: &[(&str, serde_json::Value)]) -> TrunkConfig {
+    let network = classifier(name).expect("a classifier of ours").config;
+    let change = |network: ModelConfig, (field, value): &(&str, serde_json::Value)| {
+        network.with(field, value.clone()).expect("a field of this classifier")
+    };
+    TrunkConfig::new(changes.iter().fold(network, change))
+}
+
+/// The trunk of small detectors: strides of 4, 8 and 16.
+pub(super) fn nano_trunk() -> TrunkConfig {
+    let changes = [
+        ("image", json!([64, 64])),
+        ("stem", json!("large")),
+        ("stem_width", json!(32)),
+        ("layers", json!([2, 2, 1])),
+        ("widths", json!([32, 64, 128])),
+    ];
+    trunk("resnet-nano", &changes)
+}
+
+/// A tiny residual trunk of one bottleneck a stage, as torchvision's fixtures have it.
+#[cfg(test)]
+pub(super) fn tiny_trunk() -> TrunkConfig {
+    let changes = [("stem_width", json!(8)), ("layers", json!([1, 1, 1, 1])), ("widths", json!([4, 6, 8, 10]))];
+    TrunkConfig { norm: crate::layers::NormKind::FROZEN, ..trunk("resnet-50", &changes) }
 }
 
 impl BackboneConfig {

@@ -1,17 +1,19 @@
 //! The detectors of torchvision, those of detectron2 in DETR's table, and a small one.
 
+use serde_json::json;
+
+use super::super::backbone::{nano_trunk, trunk};
 use super::{Background, BoxHeadKind, FasterRcnnConfig, ProposalCount, RegionsConfig, RpnConfig, limits};
 use crate::boxes::{AnchorRule, Anchors, Balance, LevelRule, Matcher};
 use crate::data::{Filter, Preprocess, Resize};
-use crate::layers::{BottleneckStride, ExtraLevels, LastStage, NormKind, ResidualBlock, ResidualStem};
-use crate::models::classify::resnet::ResNetConfig;
-use crate::models::classify::{ModelConfig, Preset, TrunkConfig};
+use crate::layers::{ExtraLevels, LastStage, NormKind};
 use crate::models::detect::{BackboneConfig, PyramidOptions};
+use crate::models::{Preset, TrunkConfig};
 
 const PAPER: &str = "arXiv:1506.01497";
 
-const BLOCKS_50: [usize; 4] = [3, 4, 6, 3];
-const BLOCKS_101: [usize; 4] = [3, 4, 23, 3];
+const R50: &str = "resnet-50";
+const R101: &str = "resnet-101";
 
 /// Of a Caffe network: the values of ImageNet's colours in BGR, whose channels are turned when weights are loaded.
 const DETECTRON2: Preprocess = Preprocess {
@@ -22,18 +24,13 @@ const DETECTRON2: Preprocess = Preprocess {
     resize: Resize::ShortSide,
 };
 
-fn resnet(blocks: [usize; 4], stride: BottleneckStride) -> TrunkConfig {
-    let network = ResNetConfig { stride, ..ResNetConfig::imagenet(ResidualBlock::Bottleneck, blocks) };
-    TrunkConfig::new(ModelConfig::Resnet(network))
-}
-
 impl FasterRcnnConfig {
     /// `fasterrcnn_resnet50_fpn`, and with deeper trunks; norms of ImageNet stay as they are.
     ///
     /// `COCO_V1` of torchvision was trained with an epsilon of 0 in them, which `trunk.norm` can say.
     #[must_use]
-    pub fn torchvision_v1(blocks: [usize; 4]) -> Self {
-        let trunk = TrunkConfig { norm: NormKind::FROZEN, ..resnet(blocks, BottleneckStride::Middle) };
+    pub fn torchvision_v1(network: &str) -> Self {
+        let trunk = TrunkConfig { norm: NormKind::FROZEN, ..trunk(network, &[]) };
         let pyramid = PyramidOptions { width: 256, norm: false, extra: ExtraLevels::Pool };
         Self {
             image: [800, 800],
@@ -70,9 +67,9 @@ impl FasterRcnnConfig {
     /// `fasterrcnn_resnet50_fpn_v2`: norms are trained, everywhere; regions go through convolutions.
     #[must_use]
     pub fn torchvision_v2() -> Self {
-        let v1 = Self::torchvision_v1(BLOCKS_50);
+        let v1 = Self::torchvision_v1(R50);
         let pyramid = PyramidOptions { width: 256, norm: true, extra: ExtraLevels::Pool };
-        let trunk = resnet(BLOCKS_50, BottleneckStride::Middle);
+        let trunk = trunk(R50, &[]);
         Self {
             backbone: BackboneConfig { trunk, pyramid: Some(pyramid), ..v1.backbone },
             rpn: RpnConfig { layers: 2, ..v1.rpn },
@@ -83,9 +80,9 @@ impl FasterRcnnConfig {
 
     /// detectron2's with a pyramid.
     #[must_use]
-    pub fn detectron2_fpn(blocks: [usize; 4]) -> Self {
-        let v1 = Self::torchvision_v1(blocks);
-        let trunk = TrunkConfig { norm: NormKind::FROZEN, ..resnet(blocks, BottleneckStride::First) };
+    pub fn detectron2_fpn(network: &str) -> Self {
+        let v1 = Self::torchvision_v1(network);
+        let trunk = TrunkConfig { norm: NormKind::FROZEN, ..trunk(network, &[("stride", json!("first"))]) };
         Self {
             classes: 80,
             backbone: BackboneConfig { trunk, ..v1.backbone },
@@ -110,8 +107,8 @@ impl FasterRcnnConfig {
 
     /// detectron2's with one level of stride 16, whose last stage is dilated.
     #[must_use]
-    pub fn detectron2_dc5(blocks: [usize; 4]) -> Self {
-        let fpn = Self::detectron2_fpn(blocks);
+    pub fn detectron2_dc5(network: &str) -> Self {
+        let fpn = Self::detectron2_fpn(network);
         let trunk = TrunkConfig { last_stage: LastStage::DilatedThroughout, ..fpn.backbone.trunk };
         Self {
             backbone: BackboneConfig { trunk, stages: vec![3], pyramid: None },
@@ -129,22 +126,12 @@ impl FasterRcnnConfig {
     /// For pictures of 64 x 64 pixels with objects of 8 to 26: levels of strides 4, 8 and 16, norms that are trained.
     #[must_use]
     pub fn nano() -> Self {
-        let network = ResNetConfig {
-            image: [64, 64],
-            classes: 10,
-            stem: ResidualStem::Large,
-            stem_width: 32,
-            layers: vec![2, 2, 1],
-            widths: vec![32, 64, 128],
-            ..ResNetConfig::imagenet(ResidualBlock::Basic, [0; 4])
-        };
-        let v1 = Self::torchvision_v1(BLOCKS_50);
+        let v1 = Self::torchvision_v1(R50);
         let pyramid = PyramidOptions { width: 64, norm: true, extra: ExtraLevels::None };
-        let trunk = TrunkConfig::new(ModelConfig::Resnet(network));
         Self {
             image: [64, 64],
             classes: 10,
-            backbone: BackboneConfig { trunk, stages: vec![0, 1, 2], pyramid: Some(pyramid) },
+            backbone: BackboneConfig { trunk: nano_trunk(), stages: vec![0, 1, 2], pyramid: Some(pyramid) },
             rpn: RpnConfig {
                 anchors: Anchors::torchvision(vec![vec![10.0], vec![18.0], vec![26.0]]),
                 matcher: Matcher { object: 0.6, ..v1.rpn.matcher },
@@ -178,11 +165,11 @@ const fn preset(
 /// Every preset.
 pub const PRESETS: &[Preset<FasterRcnnConfig>] = &[
     preset("faster-rcnn-nano", Preprocess::TORCHVISION, FasterRcnnConfig::nano),
-    preset("faster-rcnn-resnet50-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(BLOCKS_50)),
+    preset("faster-rcnn-resnet50-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(R50)),
     preset("faster-rcnn-resnet50-fpn-v2", Preprocess::TORCHVISION, FasterRcnnConfig::torchvision_v2),
-    preset("faster-rcnn-resnet101-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(BLOCKS_101)),
-    preset("faster-rcnn-detectron2-r50-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(BLOCKS_50)),
-    preset("faster-rcnn-detectron2-r101-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(BLOCKS_101)),
-    preset("faster-rcnn-detectron2-r50-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(BLOCKS_50)),
-    preset("faster-rcnn-detectron2-r101-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(BLOCKS_101)),
+    preset("faster-rcnn-resnet101-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(R101)),
+    preset("faster-rcnn-detectron2-r50-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(R50)),
+    preset("faster-rcnn-detectron2-r101-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(R101)),
+    preset("faster-rcnn-detectron2-r50-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(R50)),
+    preset("faster-rcnn-detectron2-r101-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(R101)),
 ];

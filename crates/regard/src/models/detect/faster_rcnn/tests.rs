@@ -1,11 +1,12 @@
+use super::super::backbone::tiny_trunk;
+use super::super::per_anchor;
 use super::*;
 use crate::boxes::{Anchors, Balance, Draw, LevelRule, Match, RandomSampler};
 use crate::cost::Convention;
 use crate::data::Bounds;
 use crate::device;
-use crate::layers::{ExtraLevels, NormKind, ResidualBlock, ResidualStem};
-use crate::models::classify::resnet::ResNetConfig;
-use crate::models::classify::{ModelConfig, TrunkConfig};
+use crate::layers::{ExtraLevels, LastStage, NormKind};
+use crate::models::TrunkConfig;
 use crate::models::detect::PyramidOptions;
 use crate::testing::{
     Fixture, assert_close, assert_gradient_close, distance, gradients, random, random_on, values, weights,
@@ -22,13 +23,7 @@ fn ledger(config: &FasterRcnnConfig) -> Ledger {
 }
 
 fn from_fixture(fixture: &Fixture, device: &Device) -> FasterRcnn {
-    let network = ResNetConfig {
-        stem_width: 8,
-        widths: vec![4, 6, 8, 10],
-        stem: ResidualStem::Large,
-        ..ResNetConfig::imagenet(ResidualBlock::Bottleneck, [1; 4])
-    };
-    let trunk = TrunkConfig { norm: NormKind::FROZEN, ..TrunkConfig::new(ModelConfig::Resnet(network)) };
+    let trunk = tiny_trunk();
     let pyramid = PyramidOptions { width: 12, norm: false, extra: ExtraLevels::Pool };
     let v1 = named("faster-rcnn-resnet50-fpn");
     let count = |field: &str| fixture.usize(field);
@@ -129,7 +124,7 @@ fn every_step_of_the_forward_pass_is_that_of_torchvision() {
             };
             let expected = fixture.tensor::<4>(&format!("io/rpn.level.{level}.{name}"));
             assert_eq!(expected.dims()[1], 3 * width);
-            assert_close(&all.narrow(1, first, anchors), &crate::models::detect::per_anchor(expected, 3), 1e-4);
+            assert_close(&all.narrow(1, first, anchors), &per_anchor(expected, 3), 1e-4);
         }
         first += anchors;
     }
@@ -358,9 +353,7 @@ fn a_score_can_be_differentiated_by_the_map_that_it_comes_from() {
 #[test]
 fn a_dilated_detector_reads_one_level_of_stride_16() {
     let config = named("faster-rcnn-detectron2-r50-dc5");
-    let ModelConfig::Resnet(network) = config.backbone.trunk.network.clone() else { unreachable!() };
-    let network = ResNetConfig { layers: vec![1; 4], stem_width: 8, widths: vec![4, 6, 8, 10], ..network };
-    let trunk = TrunkConfig { network: ModelConfig::Resnet(network), ..config.backbone.trunk };
+    let trunk = TrunkConfig { last_stage: LastStage::DilatedThroughout, ..tiny_trunk() };
     let config = FasterRcnnConfig {
         backbone: BackboneConfig { trunk, ..config.backbone },
         regions: RegionsConfig { head: BoxHeadKind::Linear { hidden: 8 }, ..config.regions },

@@ -1,28 +1,21 @@
 //! The detectors of torchvision, those of SASA's table, and small ones.
 
+use super::super::backbone::{nano_trunk, trunk};
 use super::{BoxLoss, HeadConfig, HeadKind, RetinaNetConfig, candidates, limits, matcher};
 use crate::boxes::Anchors;
 use crate::data::Preprocess;
-use crate::layers::{ExtraLevels, NormKind, ResidualBlock, ResidualStem};
-use crate::models::classify::resnet::ResNetConfig;
-use crate::models::classify::sasa::{SasaConfig, StemChoice};
-use crate::models::classify::{ModelConfig, Preset, TrunkConfig};
+use crate::layers::{ExtraLevels, NormKind};
 use crate::models::detect::{BackboneConfig, PyramidOptions};
+use crate::models::{Preset, TrunkConfig};
 
 const RETINANET: &str = "arXiv:1708.02002";
 const SASA: &str = "arXiv:1906.05909";
-
-const BLOCKS_50: [usize; 4] = [3, 4, 6, 3];
 
 /// Four 3x3 convolutions before the last.
 const CONVOLUTIONS: HeadConfig = HeadConfig { layers: 4, kind: HeadKind::Convolution, groups: None };
 
 fn resnet50() -> TrunkConfig {
-    TrunkConfig::new(ModelConfig::Resnet(ResNetConfig::imagenet(ResidualBlock::Bottleneck, BLOCKS_50)))
-}
-
-fn sasa50(stem: StemChoice) -> TrunkConfig {
-    TrunkConfig::new(ModelConfig::Sasa(SasaConfig::paper(BLOCKS_50, stem)))
+    trunk("resnet-50", &[])
 }
 
 impl RetinaNetConfig {
@@ -79,21 +72,11 @@ impl RetinaNetConfig {
     /// norms in the heads, which let it learn from the first step on.
     #[must_use]
     pub fn nano(kind: HeadKind) -> Self {
-        let network = ResNetConfig {
-            image: [64, 64],
-            classes: 10,
-            stem: ResidualStem::Large,
-            stem_width: 32,
-            layers: vec![2, 2, 1],
-            widths: vec![32, 64, 128],
-            ..ResNetConfig::imagenet(ResidualBlock::Basic, [0; 4])
-        };
         let pyramid = PyramidOptions { width: 64, norm: true, extra: ExtraLevels::None };
-        let trunk = TrunkConfig::new(ModelConfig::Resnet(network));
         Self {
             image: [64, 64],
             classes: 10,
-            backbone: BackboneConfig { trunk, stages: vec![0, 1, 2], pyramid: Some(pyramid) },
+            backbone: BackboneConfig { trunk: nano_trunk(), stages: vec![0, 1, 2], pyramid: Some(pyramid) },
             anchors: Anchors::torchvision(vec![vec![8.0, 10.0, 13.0], vec![16.0, 20.0, 25.0], vec![24.0, 28.0, 32.0]]),
             head: HeadConfig { layers: 2, kind, groups: Some(8) },
             ..Self::torchvision_v2()
@@ -116,11 +99,11 @@ pub const PRESETS: &[Preset<RetinaNetConfig>] = &[
     preset("retinanet-resnet50-fpn-v2", RETINANET, RetinaNetConfig::torchvision_v2),
     preset("retinanet-sasa-baseline", SASA, || RetinaNetConfig::sasa(resnet50(), HeadKind::Convolution)),
     preset("retinanet-sasa-conv-stem", SASA, || {
-        RetinaNetConfig::sasa(sasa50(StemChoice::Convolution), HeadKind::Convolution)
+        RetinaNetConfig::sasa(trunk("sasa-resnet50-conv-stem", &[]), HeadKind::Convolution)
     }),
-    preset("retinanet-sasa", SASA, || RetinaNetConfig::sasa(sasa50(SasaConfig::ATTENTION_STEM), HeadKind::Convolution)),
+    preset("retinanet-sasa", SASA, || RetinaNetConfig::sasa(trunk("sasa-resnet50", &[]), HeadKind::Convolution)),
     preset("retinanet-sasa-conv-stem-attention", SASA, || {
-        RetinaNetConfig::sasa(sasa50(StemChoice::Convolution), ATTENTION)
+        RetinaNetConfig::sasa(trunk("sasa-resnet50-conv-stem", &[]), ATTENTION)
     }),
-    preset("retinanet-sasa-attention", SASA, || RetinaNetConfig::sasa(sasa50(SasaConfig::ATTENTION_STEM), ATTENTION)),
+    preset("retinanet-sasa-attention", SASA, || RetinaNetConfig::sasa(trunk("sasa-resnet50", &[]), ATTENTION)),
 ];

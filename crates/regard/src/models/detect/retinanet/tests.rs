@@ -1,12 +1,11 @@
 use burn::tensor::Gradients;
 
+use super::super::backbone::tiny_trunk;
 use super::*;
 use crate::cost::Convention;
 use crate::data::Bounds;
 use crate::device;
-use crate::layers::{ExtraLevels, NormKind, ResidualBlock, ResidualStem};
-use crate::models::classify::resnet::ResNetConfig;
-use crate::models::classify::{ModelConfig, TrunkConfig};
+use crate::layers::{ExtraLevels, NormKind};
 use crate::models::detect::PyramidOptions;
 use crate::testing::{
     Fixture, assert_close, assert_gradient_close, distance, gradients, random, random_on, values, weights,
@@ -20,18 +19,6 @@ fn named(name: &str) -> RetinaNetConfig {
 fn ledger(config: &RetinaNetConfig) -> Ledger {
     let [rows, columns] = config.image;
     Ledger::of(&config.init(&device::cpu()).unwrap(), [3, rows, columns])
-}
-
-/// A tiny residual trunk of one bottleneck a stage, as the fixtures have it.
-fn tiny_trunk() -> TrunkConfig {
-    let network = ResNetConfig {
-        stem_width: 8,
-        layers: vec![1; 4],
-        widths: vec![4, 6, 8, 10],
-        stem: ResidualStem::Large,
-        ..ResNetConfig::imagenet(ResidualBlock::Bottleneck, [1; 4])
-    };
-    TrunkConfig { norm: NormKind::FROZEN, ..TrunkConfig::new(ModelConfig::Resnet(network)) }
 }
 
 fn from_fixture(fixture: &Fixture, device: &Device) -> RetinaNet {
