@@ -134,9 +134,9 @@ impl Costed for Trunk {
 
 #[cfg(test)]
 mod tests {
+    use super::super::preset;
     use super::*;
     use crate::device;
-    use crate::models::preset;
     use crate::testing::{assert_close, random, random_on, weights};
 
     fn trunk(name: &str) -> TrunkConfig {
