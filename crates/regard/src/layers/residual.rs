@@ -98,7 +98,7 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 1..=65536;
 
 impl ResidualBody {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         let Self { channels, stem_width, layers, widths, kernel, last_stage, .. } = self;
         for (field, size) in [("channels", channels), ("stem_width", stem_width)] {
@@ -212,7 +212,7 @@ pub struct Residual {
     pub bn2: Norm,
     pub conv3: Option<Conv2d>,
     pub bn3: Option<Norm>,
-    /// The shortcut, where it cannot be the input itself.
+    /// The shortcut's projection, if the shape changes.
     pub downsample: Option<(Conv2d, Norm)>,
 }
 

@@ -1,4 +1,4 @@
-//! Configurations of any kind of model as data: one field changed, read from TOML, found by name.
+//! Model configurations as data: changing a field, reading TOML, finding a preset by name.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,17 +1,17 @@
-//! Sizes that are refused before anything is allocated.
+//! Limits on sizes, checked before anything is allocated.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 
 use crate::Error;
 
-/// The most parameters of a model: more than 32 GB of weights.
+/// Largest number of parameters: more than 32 GB of weights.
 pub const MOST_PARAMETERS: u64 = 1 << 33;
 
-/// The most pixels of an image: 8192 x 8192.
+/// Largest number of pixels of an image: 8192 x 8192.
 pub const MOST_PIXELS: usize = 1 << 26;
 
-/// Refuses images without pixels and images that no machine here could hold the maps of.
+/// Refuses empty images and images that are too large.
 pub fn check_image([rows, columns]: [usize; 2]) -> Result<(), Error> {
     match rows.checked_mul(columns) {
         Some(1..=MOST_PIXELS) => Ok(()),
@@ -20,7 +20,7 @@ pub fn check_image([rows, columns]: [usize; 2]) -> Result<(), Error> {
     }
 }
 
-/// Refuses a model of too many parameters; these are counted by their shapes, before the first one is made.
+/// Refuses a model of too many parameters, counted from shapes before any is initialised.
 pub fn check_parameters<M: Module>(model: M) -> Result<M, Error> {
     let mut count = Count(0);
     model.visit(&mut count);

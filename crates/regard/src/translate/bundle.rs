@@ -1,4 +1,4 @@
-//! A translator with its tokenizers: what is needed to go from text to text.
+//! A translation model with its tokenizers: from text to text.
 
 use burn::tensor::Device;
 use serde::Serialize;
@@ -12,16 +12,16 @@ use crate::models::translator::{Translator, TranslatorConfig};
 use crate::weights::{self, LoadOptions};
 use crate::{Error, Pass, Trace};
 
-/// Tokens of a sentence that are read at most: memory grows with their square when attention is recorded.
+/// Largest number of tokens of a sentence: recorded attention grows with its square.
 pub const LONGEST: usize = 1024;
 
-/// Bytes of a sentence that are read at most: longer ones are refused before they are split into tokens.
+/// Largest number of bytes of a sentence: longer ones are refused before tokenising.
 pub const LONGEST_BYTES: usize = 16 * LONGEST;
 
-/// Tokens of a batch of sentences, for each beginning of a beam.
+/// Largest number of tokens in a batch, times the beam.
 const BATCH: usize = 2000;
 
-/// A model, and the tokens of the language that it reads and of the one that it writes.
+/// A model with the tokenizers of source and target.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     config: TranslatorConfig,
@@ -39,19 +39,19 @@ pub struct Translation {
     pub tokens: Vec<u32>,
 }
 
-/// What a model attended to while it translated a sentence.
+/// The attention recorded during a translation.
 #[derive(Debug)]
 pub struct Attended {
-    /// The tokens that were read, with the one to end with.
+    /// The source tokens, with the end token.
     pub source: Vec<String>,
-    /// The tokens before each step, from the one to begin with on.
+    /// The input tokens of the decoding steps, from the begin token on.
     pub target: Vec<String>,
     pub trace: Trace,
 }
 
 impl Bundle {
     /// # Errors
-    /// When the tokenizers have other tokens than the model.
+    /// When the vocabularies of tokenizers and model differ.
     pub fn new(config: TranslatorConfig, model: Translator, tokenizers: [Tokenizer; 2]) -> Result<Self, Error> {
         for ((side, needed), tokenizer) in ["source", "target"].iter().zip(config.vocabularies()).zip(&tokenizers) {
             let there = tokenizer.vocabulary();
@@ -66,7 +66,7 @@ impl Bundle {
     /// The best weights of a run.
     ///
     /// # Errors
-    /// When the folder holds no run of translation, or a file of it is damaged.
+    /// When the folder is not a run of translation, or a file is damaged.
     pub fn open(folder: &Path, device: &Device) -> Result<Self, Error> {
         let path = folder.join("model.toml");
         let text = std::fs::read_to_string(&path).map_err(|error| Error::file(&path, error))?;
@@ -90,7 +90,7 @@ impl Bundle {
         Ok([Tokenizer::load(&source)?, Tokenizer::load(&target)?])
     }
 
-    /// The tokenizers of such files, whose names and texts were read already.
+    /// The tokenizers from the names and texts of their files.
     ///
     /// # Errors
     /// When there are none, or one is damaged.
@@ -128,12 +128,12 @@ impl Bundle {
         &self.tokenizers
     }
 
-    /// The search of the paper, with the tokens of the target.
+    /// Beam search as in the paper, with the target's special tokens.
     pub fn search(&self) -> Search {
         Search::new(self.tokenizers[1].begin(), self.tokenizers[1].end())
     }
 
-    /// The tokens of a sentence, with the one to end with.
+    /// The tokens of a sentence, with the end token.
     ///
     /// # Errors
     /// When it is too long.
@@ -156,7 +156,7 @@ impl Bundle {
         Ok(tokens)
     }
 
-    /// How many tokens a sentence has.
+    /// Number of tokens of a sentence.
     ///
     /// # Errors
     /// When it is too long.

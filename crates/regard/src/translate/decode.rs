@@ -40,7 +40,7 @@ impl Search {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         if !(1..=256).contains(&self.beam) {
             return Err(Error::config("beam", format!("must be from 1 to 256, got {}", self.beam)));

@@ -1,11 +1,11 @@
-//! DeiT: a Vision Transformer trained on ImageNet alone, taught by a convolutional network through a token of its own.
+//! DeiT: a Vision Transformer trained only on ImageNet, distilled from a convolutional network through a distillation token.
 //! Touvron et al. 2020, "Training data-efficient image transformers & distillation through attention", arXiv:2012.12877.
 //!
 //! The distilled model has two heads. Inference averages their logits; training compares each with its own target, so
-//! [`ImageTransformer::forward_heads`] gives both.
+//! [`ImageTransformer::forward_heads`] returns both.
 //!
-//! Differences from facebookresearch/deit: `forward` always averages, where the source returns a pair while training;
-//! the start of the weights has no cut at a hundred deviations.
+//! Differences from facebookresearch/deit: `forward` always averages, where the source returns a pair in training; the
+//! normal initialisation is not truncated at a hundred deviations.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -23,7 +23,7 @@ use crate::layers::{
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
-/// A DeiT in the words of the paper.
+/// A DeiT in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeitConfig {
@@ -38,17 +38,17 @@ pub struct DeitConfig {
     /// Number of blocks.
     pub depth: usize,
     pub heads: usize,
-    /// Width between the two layers of an MLP.
+    /// Hidden width of the MLP.
     pub mlp_dim: usize,
-    /// Whether there is a distillation token with a head of its own.
+    /// Whether there is a distillation token with its own head.
     pub distilled: bool,
-    /// Added to the variance in norms: 1e-6 in the source, 1e-12 in Hugging Face.
+    /// Epsilon of norms: 1e-6 in the source, 1e-12 in Hugging Face.
     pub epsilon: f64,
 }
 
 impl DeitConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         self.patches().validate()?;
@@ -58,7 +58,7 @@ impl DeitConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Deit, Error> {
         self.validate()?;
         let head = || Linear::normal(self.dim, self.classes, device);
@@ -81,7 +81,7 @@ impl DeitConfig {
         self.patches().grid()
     }
 
-    /// Tokens before those of the patches.
+    /// Tokens before the patches.
     #[must_use]
     pub const fn prefix(&self) -> usize {
         if self.distilled { 2 } else { 1 }
@@ -119,12 +119,12 @@ impl Deit {
     /// Records `blocks.i.attn.weights` `[B, A, N, N]`, the tokens after each block `blocks.i`, and `norm` `[B, N, D]`.
     ///
     /// # Panics
-    /// When the images have another size or number of channels than the config says.
+    /// When the images do not have the config's size and channels.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         self.forward_heads(images, pass).mean()
     }
 
-    /// What the tokens `[B, N, D]` after the last block, or after any other one, answer.
+    /// The logits from the tokens `[B, N, D]` after the last block, or after any other.
     pub fn read_out(&self, x: Tensor<3>, pass: &mut Pass) -> Heads {
         let x = self.norm.forward(x);
         pass.record("norm", &x);
@@ -135,7 +135,7 @@ impl Deit {
         }
     }
 
-    /// Costs as comparison tables count them: patches alone, no other tokens and no head.
+    /// Costs as comparison tables count them: only patches, no other tokens and no head.
     #[must_use]
     pub fn cost_of_patches(&self) -> Ledger {
         cost_of_patches(&self.patch_embed, &self.blocks)
@@ -278,7 +278,7 @@ const fn preset(name: &'static str, preprocess: Preprocess, config: fn() -> Deit
     Preset { name, paper: "arXiv:2012.12877", preprocess, config }
 }
 
-/// Parameters and multiply-adds of each, counted from the model, are in the tests beside those of the paper.
+/// Parameters and multiply-adds of each, counted from the model, are in the tests, next to those of the paper.
 pub const PRESETS: &[Preset<DeitConfig>] = &[
     preset("deit-tiny", Preprocess::DEIT, || DeitConfig::tiny(224)),
     preset("deit-small", Preprocess::DEIT, || DeitConfig::small(224)),

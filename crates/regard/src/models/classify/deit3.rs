@@ -1,11 +1,11 @@
-//! DeiT III: the plain Vision Transformer with a better recipe, scaled residuals and positions for patches alone.
+//! DeiT III: the plain Vision Transformer with a better recipe, scaled residuals and positions only for patches.
 //! Touvron et al. 2022, "DeiT III: Revenge of the ViT", arXiv:2204.07118.
 //!
-//! Against ViT: a `LayerScale` on every residual branch, and a class token that joins after positions were added, so
+//! Against ViT: a `LayerScale` on every residual branch, and a class token that is added after the positions, so
 //! that it has none.
 //!
-//! Differences from facebookresearch/deit (`models_v2.py`): scales are called `ls1.gamma` and `ls2.gamma` as in timm,
-//! where the source has `gamma_1` and `gamma_2`; stochastic depth belongs to training.
+//! Differences from facebookresearch/deit (`models_v2.py`): scales are named `ls1.gamma` and `ls2.gamma` as in timm, not
+//! `gamma_1` and `gamma_2`; stochastic depth is part of training.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -23,7 +23,7 @@ use crate::layers::{
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
-/// A DeiT III in the words of the paper.
+/// A DeiT III in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deit3Config {
@@ -38,17 +38,17 @@ pub struct Deit3Config {
     /// Number of blocks.
     pub depth: usize,
     pub heads: usize,
-    /// Width between the two layers of an MLP.
+    /// Hidden width of the MLP.
     pub mlp_dim: usize,
-    /// Where the scales of the residual branches start.
+    /// Initial value of `LayerScale`.
     pub layer_scale: f64,
-    /// Added to the variance in norms.
+    /// Epsilon of norms.
     pub epsilon: f64,
 }
 
 impl Deit3Config {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         self.patches().validate()?;
@@ -58,7 +58,7 @@ impl Deit3Config {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Deit3, Error> {
         self.validate()?;
         let [rows, columns] = self.grid();
@@ -78,7 +78,7 @@ impl Deit3Config {
         self.patches().grid()
     }
 
-    /// Tokens before those of the patches, in the sequence; the table of positions has none of them.
+    /// Tokens before the patches, in the sequence; the table of positions has none of them.
     #[must_use]
     pub const fn prefix(&self) -> usize {
         1
@@ -99,7 +99,7 @@ impl Deit3Config {
 pub struct Deit3 {
     /// `[1, 1, D]`
     pub cls_token: Param<Tensor<3>>,
-    /// `[1, N, D]`, for patches alone.
+    /// `[1, N, D]`, only for patches.
     pub pos_embed: Param<Tensor<3>>,
     pub patch_embed: PatchEmbed,
     pub blocks: Vec<EncoderBlock>,
@@ -113,19 +113,19 @@ impl Deit3 {
     /// Records `blocks.i.attn.weights` `[B, A, N, N]`, the tokens after each block `blocks.i`, and `norm` `[B, N, D]`.
     ///
     /// # Panics
-    /// When the images have another size or number of channels than the config says.
+    /// When the images do not have the config's size and channels.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         self.forward_heads(images, pass).mean()
     }
 
-    /// `[B, N, D] -> [B, classes]`: what the tokens after the last block, or after any other one, answer.
+    /// `[B, N, D] -> [B, classes]`: the logits from the tokens after the last block, or after any other.
     pub fn read_out(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<2> {
         let x = self.norm.forward(x);
         pass.record("norm", &x);
         self.head.forward(x.narrow(1, 0, 1).squeeze_dim::<2>(1))
     }
 
-    /// Costs as comparison tables count them: patches alone, no class token and no head.
+    /// Costs as comparison tables count them: only patches, no class token and no head.
     #[must_use]
     pub fn cost_of_patches(&self) -> Ledger {
         cost_of_patches(&self.patch_embed, &self.blocks)

@@ -11,7 +11,7 @@ use crate::pass::Axes;
 
 /// A configuration of a family.
 pub trait FamilyConfig {
-    /// Rows and columns that positions are learned for; none for models without such positions.
+    /// Rows and columns that positions are learned for; none for models without learned positions.
     fn position_grid(&self) -> Option<[usize; 2]> {
         None
     }
@@ -48,20 +48,20 @@ pub trait Inspect {
 pub trait ImageTransformer {
     fn patch_embed(&self) -> &PatchEmbed;
 
-    /// Tokens before those of the patches: of the class, of distillation.
+    /// Tokens before the patches: of the class, of distillation.
     fn prefix(&self) -> usize;
 
     /// `[B, C, H, W] -> [B, N, D]`: the tokens before the first block.
     ///
     /// # Panics
-    /// When the images have another size or number of channels than the model was built for.
+    /// When the images do not have the model's size and channels.
     fn embed(&self, images: Tensor<4>) -> Tensor<3>;
 
     fn encoder_blocks(&self) -> &Vec<EncoderBlock>;
 
     fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock>;
 
-    /// What the tokens `[B, N, D]` after the last block, or after any other one, answer.
+    /// The logits from the tokens `[B, N, D]` after the last block, or after any other.
     fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads;
 
     /// The table of learned positions, `[1, N, D]`; tokens of the prefix may have none.
@@ -75,7 +75,7 @@ pub trait ImageTransformer {
     /// `[B, C, H, W] -> [B, N, D]`: the tokens after the last block; records those after each under `blocks.i`.
     ///
     /// # Panics
-    /// When the images have another size or number of channels than the model was built for.
+    /// When the images do not have the model's size and channels.
     fn through(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<3> {
         let tokens = self.embed(images);
         pass.with_tokens(self.axes(), |pass| forward_blocks(self.encoder_blocks(), tokens, pass))
@@ -84,7 +84,7 @@ pub trait ImageTransformer {
     /// `[B, C, H, W]` to the logits of every head; records the tokens after each block under `blocks.i`.
     ///
     /// # Panics
-    /// When the images have another size or number of channels than the model was built for.
+    /// When the images do not have the model's size and channels.
     fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
         let tokens = self.through(images, pass);
         self.read_out_heads(tokens, pass)

@@ -1,5 +1,5 @@
-//! Classifiers: pictures in, logits out. A family is one file and one line in `families!`; it records under the paths
-//! of its parameters and knows its costs.
+//! Classifiers: from pictures to logits. A family is one file and one line in `families!`; it records under the paths of
+//! its parameters and computes its cost.
 
 mod backbone;
 pub mod deit;
@@ -31,25 +31,25 @@ pub use trunk::{Trunk, TrunkConfig, TrunkStage};
 /// A named configuration of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset<C> {
-    /// What users call it.
+    /// Its name.
     pub name: &'static str,
-    /// Where it comes from, such as `arXiv:2010.11929`.
+    /// Its source, such as `arXiv:2010.11929`.
     pub paper: &'static str,
-    /// What it expects of a picture.
+    /// Its preprocessing.
     pub preprocess: Preprocess,
     /// Its configuration.
     pub config: fn() -> C,
 }
 
-/// How a family is packed for inference; one without such a form has nothing to say.
+/// The packed form of a family for inference; by default none.
 pub(crate) trait Packing {
-    /// What it can be packed into.
+    /// Its packed form.
     fn packed_form(&self) -> PackedForm<'_> {
         PackedForm::None
     }
 }
 
-/// Writes the enums over all families, so that a family is one line and forgetting a match is impossible.
+/// Generates the enums over all families, so that a family is one line and no match arm can be forgotten.
 macro_rules! families {
     ($($variant:ident $module:ident $config:ident $model:ident;)*) => {
         /// The configuration of any model: in TOML, `model = "vit"` and its fields.
@@ -61,23 +61,23 @@ macro_rules! families {
 
         /// Any model, ready to run.
         #[derive(Module, Debug)]
-        #[allow(clippy::large_enum_variant)] // there is one of them, not an array
+        #[allow(clippy::large_enum_variant)] // used one at a time, not in arrays
         pub enum Model {
             $($variant($module::$model),)*
         }
 
         impl ModelConfig {
-            /// The model with fresh parameters, which come to be when they are first used.
+            /// The model with random parameters, which are initialised on first use.
             ///
             /// # Errors
-            /// When a field cannot work; the error names it.
+            /// When a field is out of range; the error names it.
             pub fn init(&self, device: &Device) -> Result<Model, Error> {
                 match self {
                     $(Self::$variant(config) => config.init(device).and_then(check_parameters).map(Model::$variant),)*
                 }
             }
 
-            /// Rows and columns of the pictures that it is made for.
+            /// Rows and columns of the nominal picture.
             pub fn image(&self) -> [usize; 2] {
                 match self {
                     $(Self::$variant(config) => config.image,)*
@@ -91,7 +91,7 @@ macro_rules! families {
                 }
             }
 
-            /// Rows and columns of patches that positions are learned for; none for models without such positions.
+            /// Rows and columns of patches that positions are learned for; none for models without learned positions.
             pub fn grid(&self) -> Option<[usize; 2]> {
                 match self {
                     $(Self::$variant(config) => config.position_grid(),)*
@@ -116,14 +116,14 @@ macro_rules! families {
         }
 
         impl Model {
-            /// What the model's family says about it.
+            /// The model's [`Inspect`] implementation.
             pub fn inspect(&self) -> &dyn Inspect {
                 match self {
                     $(Self::$variant(model) => model,)*
                 }
             }
 
-            /// The model as a transformer over patches, to be changed; none if it is none.
+            /// The model as a mutable transformer over patches; none if it is not one.
             pub fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
                 match self {
                     $(Self::$variant(model) => model.as_transformer_mut(),)*
@@ -132,7 +132,7 @@ macro_rules! families {
         }
 
         impl Model {
-            /// What the model can be packed into for inference.
+            /// The model's packed form.
             pub(crate) fn packed_form(&self) -> PackedForm<'_> {
                 match self {
                     $(Self::$variant(model) => model.packed_form(),)*
@@ -176,20 +176,20 @@ families! {
 /// The logits of a model's heads, each `[B, classes]`.
 #[derive(Clone, Debug)]
 pub struct Heads {
-    /// To be compared with the label.
+    /// Trained with the label.
     pub class: Tensor<2>,
-    /// Of a distillation token, to be compared with the teacher.
+    /// Of the distillation token, trained with the teacher.
     pub distilled: Option<Tensor<2>>,
 }
 
 impl Heads {
-    /// Of a model with one head.
+    /// The logits of a model with one head.
     #[must_use]
     pub const fn single(class: Tensor<2>) -> Self {
         Self { class, distilled: None }
     }
 
-    /// What inference reads: the mean of the heads.
+    /// The mean of the heads, for inference.
     #[must_use]
     pub fn mean(self) -> Tensor<2> {
         match self.distilled {
@@ -205,7 +205,7 @@ impl Model {
         self.inspect().as_transformer()
     }
 
-    /// The same as [`forward`](Self::forward) with the heads apart, as training needs them.
+    /// [`forward`](Self::forward) with separate heads, for training.
     pub fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
         match self.as_transformer() {
             Some(transformer) => transformer.forward_heads(images, pass),
@@ -224,10 +224,10 @@ pub struct AnyPreset {
 }
 
 impl AnyPreset {
-    /// The costs of the model for its nominal picture, without making a parameter.
+    /// The cost for the nominal picture, without initialising parameters.
     ///
     /// # Errors
-    /// When the configuration cannot work.
+    /// When the configuration is invalid.
     pub fn ledger(&self) -> Result<Ledger, Error> {
         self.config.ledger(self.config.image())
     }
@@ -245,22 +245,22 @@ impl ModelConfig {
         toml::to_string(self).expect("a configuration is plain data")
     }
 
-    /// The costs for a picture of another size.
+    /// The cost for a picture of this size.
     ///
     /// # Errors
-    /// When the configuration cannot work with that size.
+    /// When the configuration is invalid for that size.
     pub fn ledger(&self, image: [usize; 2]) -> Result<Ledger, Error> {
         let config = self.with("image", serde_json::json!(image))?;
         let model = config.init(&crate::device::cpu())?;
         Ok(Ledger::of(&model, [self.channels(), image[0], image[1]]))
     }
 
-    /// The same with one field changed, as `--set depth=4` does.
+    /// Changes one field, as `--set depth=4` does.
     ///
     /// A table changes only what it names: `relation = { pairwise = { relation = "dot" } }` keeps the position.
     ///
     /// # Errors
-    /// When there is no such field (the nearest one is named) or the value does not fit.
+    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
         config::with_field(self, field, value)
     }
@@ -268,13 +268,13 @@ impl ModelConfig {
     /// Reads a configuration in TOML.
     ///
     /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         config::from_toml(text)
     }
 }
 
-/// The preset of a name.
+/// The preset with this name.
 ///
 /// # Errors
 /// When there is none; the error suggests the nearest name.

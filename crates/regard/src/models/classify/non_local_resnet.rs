@@ -28,7 +28,7 @@ use crate::{Error, Pass};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NonLocalResNetConfig {
-    /// Rows and columns of the pictures it is meant for; it takes others too.
+    /// Nominal rows and columns of the pictures; other sizes work too.
     pub image: [usize; 2],
     /// Channels of a picture.
     pub channels: usize,
@@ -117,7 +117,7 @@ impl NonLocalResNetConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -128,10 +128,10 @@ impl NonLocalResNetConfig {
         self.body().validate()
     }
 
-    /// The network with fresh parameters.
+    /// Initialises the network.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<NonLocalResNet, Error> {
         self.validate()?;
         let body = self.body();
@@ -195,7 +195,7 @@ impl NonLocalResNet {
     /// the maps that blocks (`layer1.0`, before a non-local block) and stages (`layer1`, after it) give.
     ///
     /// # Panics
-    /// When pictures have other channels.
+    /// When the pictures do not have the config's channels.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.conv1.weight.lazy_shape().dims::<4>());
         assert!(
@@ -228,7 +228,7 @@ impl NonLocalResNet {
     }
 }
 
-/// It runs layer by layer.
+/// Has no packed form: it runs layer by layer.
 impl Packing for NonLocalResNet {}
 
 impl Inspect for NonLocalResNet {

@@ -2,7 +2,7 @@
 //! Radosavovic et al. 2020, "Designing Network Design Spaces", arXiv:2003.13678; gates: Hu et al., arXiv:1709.01507.
 //!
 //! The teacher of DeiT. A design is five numbers; depths and widths of the stages are computed from them.
-//! Key names are timm's. The bottleneck ratio is 1, as in every `RegNetY` of the paper, and is no choice here.
+//! Key names are timm's. The bottleneck ratio is 1, as in every `RegNetY` of the paper, and is fixed here.
 
 use burn::module::Module;
 use burn::tensor::activation::{relu, sigmoid};
@@ -16,11 +16,11 @@ use crate::layers::{BatchNorm, ConvNorm, GlobalAverage, Linear, square};
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
-/// A network design in the words of the paper.
+/// A network design in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegNetConfig {
-    /// Rows and columns of the pictures it is meant for; it takes others too.
+    /// Nominal rows and columns of the pictures; other sizes work too.
     pub image: [usize; 2],
     /// Channels of a picture.
     pub channels: usize,
@@ -28,19 +28,19 @@ pub struct RegNetConfig {
     pub stem_width: usize,
     /// Number of blocks, `d`.
     pub depth: usize,
-    /// Width that the line starts with, `w_0`.
+    /// Initial width, `w_0`.
     pub initial_width: usize,
-    /// Width that a block adds, `w_a`.
+    /// Slope of the width per block, `w_a`.
     pub slope: f64,
-    /// Quotient of the widths of neighbouring stages, `w_m`.
+    /// Ratio of the widths of neighbouring stages, `w_m`.
     pub multiplier: f64,
     /// Channels of a group, `g`.
     pub group_width: usize,
-    /// Width of a gate's hidden layer, as a part of the block's input.
+    /// Hidden width of squeeze and excitation, as a fraction of the block's input.
     pub squeeze: f64,
 }
 
-/// A stage as the five numbers give it.
+/// A stage, computed from the five numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegNetStagePlan {
     pub width: usize,
@@ -89,7 +89,7 @@ impl RegNetConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         let between = |field: &'static str, value: f64, low: f64, high: f64| {
             if value >= low && value <= high {
@@ -114,10 +114,10 @@ impl RegNetConfig {
         Ok(())
     }
 
-    /// The network with fresh parameters.
+    /// Initialises the network.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<RegNet, Error> {
         self.validate()?;
         let mut inputs = self.stem_width;
@@ -170,7 +170,7 @@ pub struct RegNetStage {
     pub b_: Vec<RegNetBlock>,
 }
 
-/// What the classifier is kept under.
+/// The classifier head.
 #[derive(Module, Debug)]
 pub struct RegNetHead {
     pub fc: Linear,
@@ -180,7 +180,7 @@ impl RegNet {
     /// `[B, C, H, W] -> [B, classes]`; records the maps that blocks (`s1.b1`) and stages (`s1`) give.
     ///
     /// # Panics
-    /// When pictures have other channels.
+    /// When the pictures do not have the config's channels.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.stem.conv.weight.lazy_shape().dims::<4>());
         assert!(channels == wanted, "regnet: images have channels {channels}, the model has channels {wanted}");
@@ -198,7 +198,7 @@ impl RegNet {
     }
 }
 
-/// It runs layer by layer.
+/// Has no packed form: it runs layer by layer.
 impl Packing for RegNet {}
 
 impl Inspect for RegNet {
@@ -234,7 +234,7 @@ pub struct RegNetBlock {
     pub conv2: ConvNorm,
     pub se: SqueezeExcitation,
     pub conv3: ConvNorm,
-    /// The shortcut, where it cannot be the input itself.
+    /// The shortcut's projection, if the shape changes.
     pub downsample: Option<ConvNorm>,
 }
 
@@ -265,7 +265,7 @@ impl Costed for RegNetBlock {
     }
 }
 
-/// A gate for every channel, from the means of all of them.
+/// Squeeze and excitation: a gate for every channel, from the means of all channels.
 #[derive(Module, Debug)]
 pub struct SqueezeExcitation {
     pub fc1: Linear,

@@ -32,7 +32,7 @@ use crate::{Error, Pass, device};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResNetConfig {
-    /// Rows and columns of the pictures it is meant for; it takes others too.
+    /// Nominal rows and columns of the pictures; other sizes work too.
     pub image: [usize; 2],
     /// Channels of a picture.
     pub channels: usize,
@@ -96,7 +96,7 @@ impl ResNetConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -106,10 +106,10 @@ impl ResNetConfig {
         self.body().validate()
     }
 
-    /// The network with fresh parameters.
+    /// Initialises the network.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<ResNet, Error> {
         self.validate()?;
         let body = self.body();
@@ -120,7 +120,7 @@ impl ResNetConfig {
     /// The network without its head, for a detector; `classes` and `image` have no meaning.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn trunk(&self, norm: NormKind, last_stage: LastStage, device: &Device) -> Result<ResNet, Error> {
         Self { classes: 1, ..self.clone() }.validate()?;
         let body = ResidualBody { last_stage, norm, ..self.body() };

@@ -2,8 +2,8 @@
 //! Zhao, Jia, Koltun 2020, "Exploring Self-attention for Image Recognition", arXiv:2004.13621.
 //!
 //! Differences from the published code (hszhao/SAN):
-//! - it has subtraction with relative positions and patch concatenation; every other row of the paper's tables
-//!   (relations, shared convolutions, positions, footprints) is a field of the configuration here;
+//! - it has only subtraction with relative positions and patch concatenation; the other variants of the paper's tables
+//!   (relations, shared convolutions, positions, footprints) are fields of the configuration here;
 //! - stages are a list, so `layer2.0.sam.conv1` is called `stages.2.layer.0.sam.phi`: see [`upstream_name`];
 //! - 1x1 convolutions are linear maps `[out, in]`.
 
@@ -41,13 +41,13 @@ pub struct SanConfig {
     pub sharing: Sharing,
 }
 
-/// Value channels that use the same weights.
+/// Number of value channels that share weights.
 const SHARE: usize = 8;
 
-/// Relations of a patch grow with the fourth power of its side.
+/// Limit for clique relations, which grow with the fourth power of the side.
 const LARGEST_FOOTPRINT: usize = 63;
 
-/// More would be a mistake in a file, and is refused before it takes the memory.
+/// A larger value is refused as a mistake, before memory is allocated.
 const MOST_BLOCKS: usize = 1024;
 
 impl SanConfig {
@@ -57,7 +57,7 @@ impl SanConfig {
     /// Concatenation, the paper's patchwise network.
     pub const PATCHWISE: SanRelation = SanRelation::Patchwise { relation: PatchRelation::Concatenation };
 
-    /// A network of the paper with so many blocks in its five stages.
+    /// A network of the paper with these numbers of blocks in its five stages.
     pub fn paper(blocks: [usize; 5], relation: SanRelation) -> Self {
         Self {
             image: [224, 224],
@@ -84,7 +84,7 @@ impl SanConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         positive("channels", self.channels)?;
         positive("classes", self.classes)?;
@@ -134,7 +134,7 @@ impl SanConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<San, Error> {
         let trunk = self.trunk(device)?;
         positive("classes", self.classes)?;
@@ -144,7 +144,7 @@ impl SanConfig {
     /// The network without its head, for a detector; `classes` has no meaning.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn trunk(&self, device: &Device) -> Result<San, Error> {
         Self { classes: 1, ..self.clone() }.validate()?;
         let first = self.widths[0];
@@ -256,7 +256,7 @@ impl StagedBackbone for San {
     }
 }
 
-/// Half the picture, another width, and blocks at that.
+/// A stage: halves the picture, changes the width, then runs its blocks.
 #[derive(Module, Debug)]
 pub struct Stage {
     pub conv: Pointwise,
@@ -277,7 +277,7 @@ impl Stage {
     }
 }
 
-/// Norm and rectifier before attention at a quarter of the width, and again before the way back.
+/// A block: norm, ReLU and attention at a quarter of the width, then norm, ReLU and a projection back.
 #[derive(Module, Debug)]
 pub struct Block {
     pub bn1: BatchNorm,
@@ -301,7 +301,7 @@ impl Inspect for San {
     }
 
     fn pooled(&self) -> Option<&'static str> {
-        // a stage ends with a norm of its own
+        // the norm at the end of a stage
         Some("stages.*")
     }
 }
@@ -372,7 +372,7 @@ pub fn upstream_name(key: &str) -> String {
     name
 }
 
-/// What the parts of a unit are called in the published code, and here.
+/// Names of the parts of a unit in the published code, and ours.
 const UNIT_NAMES: &[(&str, &str)] = &[
     (".sam.conv1.", ".sam.phi."),
     (".sam.conv2.", ".sam.psi."),

@@ -2,11 +2,11 @@
 //! Ramachandran et al. 2019, "Stand-Alone Self-Attention in Vision Models", arXiv:1906.05909.
 //!
 //! There is no published code. Where the paper leaves a choice:
-//! - attention of a block that strides runs at full size; a 2x2 average follows it, then norm and rectifier;
+//! - attention in a block with stride 2 runs at full size, followed by a 2x2 average, norm and ReLU;
 //! - the average of an odd side has a last window of one pixel, so that it fits the shortcut's stride of 2;
 //! - the number of value maps in the stem is a field, 4 by default as in a public port (leaderj1001), 6 fits the
-//!   paper's costs of ResNet-38 better; the stem's norm is followed by a rectifier, as after the convolution;
-//! - projections are full, not one small one for each head: only so are the parameters the paper's.
+//!   paper's costs of ResNet-38 better; the stem's norm is followed by a ReLU, as after the convolution;
+//! - projections are full, not one small one per head: only this gives the paper's parameter counts.
 
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
@@ -40,22 +40,22 @@ pub struct SasaConfig {
     pub channels: usize,
     pub classes: usize,
     pub stem: StemChoice,
-    /// Channels that the stem gives.
+    /// Output channels of the stem.
     pub stem_width: usize,
-    /// Width inside the blocks of each group; a block gives four times as many channels.
+    /// Width inside the blocks of each group; a block has four times as many output channels.
     pub widths: Vec<usize>,
     /// Blocks of each group.
     pub blocks: Vec<usize>,
-    /// What mixes pixels in each group.
+    /// The spatial operator of each group.
     pub spatial: Vec<SpatialChoice>,
     pub heads: usize,
     /// Side of the attention window.
     pub window: usize,
-    /// Whether offsets have embeddings.
+    /// Whether there are relative position embeddings.
     pub relative: bool,
 }
 
-/// How a picture becomes the first map.
+/// The stem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StemChoice {
@@ -65,7 +65,7 @@ pub enum StemChoice {
     Attention { heads: usize, block: usize, maps: usize },
 }
 
-/// What stands in the middle of a block.
+/// The spatial operator of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpatialChoice {
@@ -74,10 +74,10 @@ pub enum SpatialChoice {
     Convolution,
 }
 
-/// Channels that a block gives for each of its width.
+/// Output channels of a block per width.
 const EXPANSION: usize = 4;
 
-/// More would be a mistake in a file, and is refused before it takes the memory.
+/// A larger value is refused as a mistake, before memory is allocated.
 const MOST_BLOCKS: usize = 1024;
 
 impl SasaConfig {
@@ -116,7 +116,7 @@ impl SasaConfig {
         }
     }
 
-    /// The same with every width, the stem's too, times a factor: 0.25 to 1.5 in the paper.
+    /// Multiplies every width, including the stem's, by a factor: 0.25 to 1.5 in the paper.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
         for width in self.widths.iter_mut().chain([&mut self.stem_width]) {
@@ -126,7 +126,7 @@ impl SasaConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         positive("channels", self.channels)?;
         positive("classes", self.classes)?;
@@ -192,7 +192,7 @@ impl SasaConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Sasa, Error> {
         let trunk = self.trunk(device)?;
         positive("classes", self.classes)?;
@@ -203,7 +203,7 @@ impl SasaConfig {
     /// The network without its head, for a detector; `classes` has no meaning.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn trunk(&self, device: &Device) -> Result<Sasa, Error> {
         Self { classes: 1, ..self.clone() }.validate()?;
         let bn = norm(self.stem_width, device);
@@ -259,7 +259,7 @@ fn norm(width: usize, device: &Device) -> BatchNorm {
     BatchNorm::new(width, device)
 }
 
-/// Without a bias, and with as many zeros around as keep the size at stride 1.
+/// A convolution without bias, zero-padded so that stride 1 keeps the size.
 fn convolution(inputs: usize, outputs: usize, side: usize, stride: usize, device: &Device) -> Conv2d {
     let around = side / 2;
     Conv2dConfig::new([inputs, outputs], [side, side])
@@ -333,7 +333,7 @@ impl StagedBackbone for Sasa {
     }
 }
 
-/// It runs layer by layer.
+/// Has no packed form: it runs layer by layer.
 impl Packing for Sasa {}
 
 impl Inspect for Sasa {
@@ -399,7 +399,7 @@ pub struct Block {
     stride: usize,
 }
 
-/// What mixes pixels.
+/// The spatial operator.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a model has a few
 pub enum Spatial {
@@ -407,7 +407,7 @@ pub enum Spatial {
     Convolution(Conv2d),
 }
 
-/// The way around a block that changes shapes.
+/// The shortcut of a block that changes shapes.
 #[derive(Module, Debug)]
 pub struct Shortcut {
     pub conv: Conv2d,
@@ -434,7 +434,7 @@ impl Block {
     }
 }
 
-/// Averages of 2x2 pixels; at the end of an odd side of those that there are.
+/// 2x2 average pooling; at the end of an odd side over the remaining pixels.
 fn halves(map: Tensor<4>) -> Tensor<4> {
     let options = AvgPoolOptions::new([2, 2]).with_stride([2, 2]).with_count_include_pad(false).with_ceil_mode(true);
     avg_pool2d(map, options)

@@ -4,7 +4,7 @@
 //! Field names are timm's. Differences from google-research/vision_transformer:
 //! - no hidden layer in the head, which the paper has during large-scale pre-training only;
 //! - no dropout;
-//! - weights start normal with deviation 0.02, as DeiT's do; the head, too, where the source starts it at zero.
+//! - weights are initialised normal with deviation 0.02, as in DeiT, including the head, which is zero in the source.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -22,7 +22,7 @@ use crate::layers::{
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
 
-/// A Vision Transformer in the words of the paper.
+/// A Vision Transformer in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VitConfig {
@@ -37,10 +37,10 @@ pub struct VitConfig {
     /// Number of blocks.
     pub depth: usize,
     pub heads: usize,
-    /// Width between the two layers of an MLP.
+    /// Hidden width of the MLP.
     pub mlp_dim: usize,
     pub pool: Pool,
-    /// Added to the variance in norms: 1e-6 in timm and torchvision, 1e-12 in Hugging Face.
+    /// Epsilon of norms: 1e-6 in timm and torchvision, 1e-12 in Hugging Face.
     pub epsilon: f64,
 }
 
@@ -48,15 +48,15 @@ pub struct VitConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pool {
-    /// A token of its own before the patches.
+    /// A class token before the patches.
     ClassToken,
-    /// The mean of the patches, normalised after it.
+    /// The mean of the patches, normalised after pooling.
     Average,
 }
 
 impl VitConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         self.patches().validate()?;
@@ -66,7 +66,7 @@ impl VitConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Vit, Error> {
         self.validate()?;
         let class_token = self.pool == Pool::ClassToken;
@@ -89,7 +89,7 @@ impl VitConfig {
         self.patches().grid()
     }
 
-    /// Tokens before those of the patches.
+    /// Tokens before the patches.
     #[must_use]
     pub const fn prefix(&self) -> usize {
         match self.pool {
@@ -117,9 +117,9 @@ pub struct Vit {
     pub pos_embed: Param<Tensor<3>>,
     pub patch_embed: PatchEmbed,
     pub blocks: Vec<EncoderBlock>,
-    /// Of every token, with a class token.
+    /// Norm of every token, with a class token.
     pub norm: Option<LayerNorm>,
-    /// Of the mean, without.
+    /// Norm of the mean, without a class token.
     pub fc_norm: Option<LayerNorm>,
     pub head: Linear,
 }
@@ -130,12 +130,12 @@ impl Vit {
     /// Records `blocks.i.attn.weights` `[B, A, N, N]`, the tokens after each block `blocks.i`, and `norm` `[B, N, D]`.
     ///
     /// # Panics
-    /// When the images have another size or number of channels than the config says.
+    /// When the images do not have the config's size and channels.
     pub fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<2> {
         self.forward_heads(images, pass).mean()
     }
 
-    /// `[B, N, D] -> [B, classes]`: what the tokens after the last block, or after any other one, answer.
+    /// `[B, N, D] -> [B, classes]`: the logits from the tokens after the last block, or after any other.
     pub fn read_out(&self, mut x: Tensor<3>, pass: &mut Pass) -> Tensor<2> {
         if let Some(norm) = &self.norm {
             x = norm.forward(x);
@@ -151,7 +151,7 @@ impl Vit {
         self.head.forward(pooled)
     }
 
-    /// Costs as comparison tables count them: patches alone, no class token and no head.
+    /// Costs as comparison tables count them: only patches, no class token and no head.
     #[must_use]
     pub fn cost_of_patches(&self) -> Ledger {
         cost_of_patches(&self.patch_embed, &self.blocks)
@@ -336,7 +336,7 @@ const fn preset(
     Preset { name, paper, preprocess, config }
 }
 
-/// Parameters and multiply-adds of each, counted from the model, are in the tests beside those of the papers.
+/// Parameters and multiply-adds of each, counted from the model, are in the tests, next to those of the papers.
 pub const PRESETS: &[Preset<VitConfig>] = &[
     preset("vit-nano", "ours", WHOLE, VitConfig::nano),
     preset("vit-tiny-patch16-224", AUGREG, Preprocess::VIT, || VitConfig::tiny(224, 16)),

@@ -1,8 +1,8 @@
-//! Language models made of the Transformer's parts: masked (an encoder) and causal (a decoder without a memory).
+//! Language models from the Transformer's layers: masked (an encoder) and causal (a decoder without cross-attention).
 //! Devlin et al. 2018 (BERT), arXiv:1810.04805; Radford et al. 2018 (GPT).
 //!
-//! Differences from both: norms, positions and the network for each token are those of the Transformer, by config, and
-//! the map to logits is the table of words itself.
+//! Differences from both: norms, positions and feed-forward networks are those of the Transformer, by config, and the
+//! output projection is tied to the embeddings.
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -15,13 +15,13 @@ use crate::models::config;
 use crate::models::limits::check_parameters;
 use crate::{Error, Pass};
 
-/// Who may look where.
+/// Masked or causal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Every word at every word: a masked language model.
+    /// Every token attends to every token: a masked language model.
     Both,
-    /// A word at those before it: a causal one.
+    /// A token attends to those before it: a causal language model.
     Forward,
 }
 
@@ -35,13 +35,13 @@ pub struct LanguageModelConfig {
     /// Width of a token, `D`.
     pub dim: usize,
     pub heads: usize,
-    /// Width of the network for each token.
+    /// Hidden width of the feed-forward network.
     pub inner: usize,
-    /// Share of numbers left out in training.
+    /// Dropout rate.
     pub dropout: f64,
     pub norm: NormPlace,
     pub position: PositionKind,
-    /// Added to the variance in norms.
+    /// Epsilon of norms.
     pub epsilon: f64,
 }
 
@@ -54,7 +54,7 @@ enum Tagged {
 
 impl LanguageModelConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<LanguageModel, Error> {
         let Self { dim, heads, inner, norm, dropout, epsilon, .. } = *self;
         let layer = TransformerLayerConfig { dim, heads, inner, norm, dropout, epsilon };
@@ -71,10 +71,10 @@ impl LanguageModelConfig {
         check_parameters(LanguageModel { encoder: stack.init(device), causal: self.direction == Direction::Forward })
     }
 
-    /// The same with one field changed.
+    /// Changes one field.
     ///
     /// # Errors
-    /// When there is no such field (the nearest one is named) or the value does not fit.
+    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
         config::with_field(self, field, value)
     }
@@ -85,7 +85,7 @@ impl LanguageModelConfig {
     }
 
     /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         config::from_toml(text).map(|Tagged::LanguageModel(config)| config)
     }
@@ -104,8 +104,8 @@ impl LanguageModel {
         self.encoder.embed_tokens.logits(self.features(tokens, pass))
     }
 
-    /// The same of some positions alone, `[P, V]`: the vocabulary is the widest thing there is. Positions count through all
-    /// sentences, padding included.
+    /// Logits at some positions only, `[P, V]`, because logits are large. Positions count through all sentences, padding
+    /// included.
     ///
     /// # Panics
     /// When there is no such position.
@@ -121,12 +121,12 @@ impl LanguageModel {
         self.encoder.embed_tokens.logits(features.reshape([batch * length, dim]).select(0, indices))
     }
 
-    /// The most tokens of a sentence, if there is a limit.
+    /// Largest number of tokens of a sentence, if there is a limit.
     pub fn limit(&self) -> Option<usize> {
         self.encoder.embed_positions.limit()
     }
 
-    /// Vectors of the words in their sentence: `[B, N, D]`.
+    /// Hidden states of the tokens: `[B, N, D]`.
     pub fn features(&self, tokens: &Tokens, pass: &mut Pass) -> Tensor<3> {
         pass.within("encoder", |pass| self.encoder.forward(tokens, self.causal, pass))
     }
@@ -170,7 +170,7 @@ pub const PRESETS: &[TextPreset<LanguageModelConfig>] = &[
     TextPreset { name: "causal-small", paper: "ours", config: LanguageModelConfig::causal_small },
 ];
 
-/// The preset of a name.
+/// The preset with this name.
 ///
 /// # Errors
 /// When there is none; the error suggests the nearest name.

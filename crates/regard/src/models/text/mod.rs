@@ -10,15 +10,15 @@ use crate::Error;
 /// A named configuration of a paper about text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextPreset<C> {
-    /// What users call it.
+    /// Its name.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub paper: &'static str,
     /// Its configuration.
     pub config: fn() -> C,
 }
 
-/// Vocabularies are larger than anything else of a model.
+/// Vocabularies may be larger than all other sizes.
 fn check_vocabulary(field: &'static str, tokens: usize) -> Result<(), Error> {
     const LARGEST: usize = 1 << 20;
     if (1..=LARGEST).contains(&tokens) {

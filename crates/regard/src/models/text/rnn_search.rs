@@ -1,10 +1,10 @@
-//! `RNNsearch`: a recurrent network that writes a translation, and at every word searches the sentence it has read.
+//! `RNNsearch`: a recurrent encoder and decoder, with attention to the source at every step.
 //! Bahdanau, Cho and Bengio 2014, "Neural Machine Translation by Jointly Learning to Align and Translate",
 //! arXiv:1409.0473.
 //!
 //! Differences from the paper:
-//! - dropout on the words and before the logits, which the paper does without;
-//! - weights start as those of the Transformer, states orthogonal.
+//! - dropout on the embeddings and before the logits, which the paper does not have;
+//! - weights are initialised as in the Transformer, recurrent ones orthogonal.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Int, Tensor};
@@ -17,13 +17,13 @@ use crate::layers::{Embedding, GatedUnit, Linear, check_size};
 use crate::pass::{Axes, Geometry};
 use crate::{Error, Pass};
 
-/// The network in the words of the paper.
+/// The network in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RnnSearchConfig {
     pub source_vocabulary: usize,
     pub target_vocabulary: usize,
-    /// Width of a word, `m`.
+    /// Width of an embedding, `m`.
     pub embed: usize,
     /// Width of a state, `n`; the encoder has one for each direction.
     pub hidden: usize,
@@ -31,13 +31,13 @@ pub struct RnnSearchConfig {
     pub align: usize,
     /// Width after maxout, `l`.
     pub maxout: usize,
-    /// Share of numbers left out in training.
+    /// Dropout rate.
     pub dropout: f64,
 }
 
 impl RnnSearchConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         for (field, value) in
             [("embed", self.embed), ("hidden", self.hidden), ("align", self.align), ("maxout", self.maxout)]
@@ -58,7 +58,7 @@ impl RnnSearchConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<RnnSearch, Error> {
         self.validate()?;
         let Self { embed, hidden, align, maxout, dropout, .. } = *self;
@@ -87,7 +87,7 @@ impl RnnSearchConfig {
     }
 }
 
-/// Reads one sentence from both ends, writes another.
+/// A bidirectional encoder and a decoder with attention.
 #[derive(Module, Debug)]
 pub struct RnnSearch {
     pub encoder: Encoder,
@@ -95,7 +95,7 @@ pub struct RnnSearch {
     dropout: f64,
 }
 
-/// Two recurrent networks, from either end of the sentence.
+/// A bidirectional recurrent network.
 #[derive(Module, Debug)]
 pub struct Encoder {
     pub embed_tokens: Embedding,
@@ -103,11 +103,11 @@ pub struct Encoder {
     pub backwards: GatedUnit,
 }
 
-/// A recurrent network that looks at the sentence before each step.
+/// A recurrent network that attends to the source before each step.
 #[derive(Module, Debug)]
 pub struct Decoder {
     pub embed_tokens: Embedding,
-    /// `s_0 = tanh(W_s h_1)` of the state that read backwards.
+    /// `s_0 = tanh(W_s h_1)` of the backward encoder's state.
     pub initial: Linear,
     pub attention: Alignment,
     pub unit: GatedUnit,
@@ -135,7 +135,7 @@ impl Alignment {
     }
 }
 
-/// What a sentence that is being written needs.
+/// The state of decoding.
 #[derive(Clone, Debug)]
 pub struct RnnSearchState {
     memory: AdditiveMemory,
@@ -145,7 +145,7 @@ pub struct RnnSearchState {
 }
 
 impl RnnSearch {
-    /// Logits of the token after each one of the target: `[B, N, V]`; alignments `[B, 1, N, M]` under
+    /// Logits of the next token at each position of the target: `[B, N, V]`; alignments `[B, 1, N, M]` under
     /// `decoder.attention.weights`.
     pub fn forward(&self, source: &Tokens, target: &Tokens, pass: &mut Pass) -> Tensor<3> {
         let mut state = self.encode(source, pass);
@@ -170,12 +170,12 @@ impl RnnSearch {
         self.decoder.output_projection.forward(pass.dropout(hidden, self.dropout))
     }
 
-    /// Reads sentences, ready to write.
+    /// Encodes sentences, to start decoding.
     pub fn begin(&self, source: &Tokens) -> RnnSearchState {
         self.encode(source, &mut Pass::silent())
     }
 
-    /// Logits `[B, V]` of the token after the given one.
+    /// Logits `[B, V]` of the token that follows the given one.
     ///
     /// # Panics
     /// When there is more than one token of a sentence.
@@ -209,7 +209,7 @@ impl RnnSearch {
         table.forward(target.ids(&table.weight.lazy_device()))
     }
 
-    /// Looks, then moves the state: the context `[B, 1, 2H]` and, when somebody listens, where it looked `[B, 1, M]`.
+    /// Attends, then updates the state; returns the context `[B, 1, 2H]` and, if recorded, the weights `[B, 1, M]`.
     fn step(&self, mapped: Tensor<2>, state: &mut RnnSearchState, pass: &mut Pass) -> (Tensor<3>, Option<Tensor<3>>) {
         let unit = &self.decoder.unit;
         let attended = state.memory.attend(state.state.clone().unsqueeze_dim(1), &state.weights, pass);
@@ -219,7 +219,7 @@ impl RnnSearch {
         (attended.out, attended.weights)
     }
 
-    /// `[B, N, H], [B, N, E], [B, N, 2H] -> [B, N, l]`: the larger one of each pair.
+    /// `[B, N, H], [B, N, E], [B, N, 2H] -> [B, N, l]`: the larger of each pair (maxout).
     fn hidden(&self, before: Tensor<3>, words: Tensor<3>, contexts: Tensor<3>) -> Tensor<3> {
         let decoder = &self.decoder;
         let pairs = decoder.output_state.forward(before)
@@ -231,7 +231,7 @@ impl RnnSearch {
 }
 
 impl RnnSearchState {
-    /// The sentences of these indices in the batch, in this order.
+    /// The batch elements with these indices, in this order.
     #[must_use]
     pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         Self {
@@ -258,7 +258,7 @@ impl RnnSearchConfig {
         Self::new(30_000, [620, 1000, 1000, 500], 0.0)
     }
 
-    /// About as many parameters as the small Transformer.
+    /// With about as many parameters as the small Transformer.
     #[must_use]
     pub const fn small() -> Self {
         Self::new(4_000, [128, 256, 256, 128], 0.3)

@@ -1,10 +1,11 @@
-//! The Transformer: an encoder reads a sentence, a decoder writes another one, and both do so by attention alone.
+//! The Transformer: an encoder and a decoder, based only on attention.
 //! Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
 //!
-//! Layers have the names of `torch.nn.Transformer`, what stands around them those of fairseq. Differences from the paper:
-//! - maps inside of attention have biases, as in PyTorch and fairseq;
-//! - a norm after each stack and norms before the branches are choices;
-//! - embeddings are tied over both languages only when both have one vocabulary.
+//! Layers have the names of `torch.nn.Transformer`, embeddings and norms outside of them those of fairseq. Differences from
+//! the paper:
+//! - projections in attention have biases, as in PyTorch and fairseq;
+//! - pre-norm and a norm after each stack are options;
+//! - embeddings are shared between both languages only if they have one vocabulary.
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
@@ -20,40 +21,40 @@ use crate::layers::{
 use crate::pass::Axes;
 use crate::{Error, Pass};
 
-/// An encoder and a decoder in the words of the paper.
+/// An encoder and a decoder in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransformerConfig {
-    /// Tokens of the language that is read.
+    /// Source vocabulary.
     pub source_vocabulary: usize,
-    /// Tokens of the language that is written.
+    /// Target vocabulary.
     pub target_vocabulary: usize,
     /// Width of a token, `D`.
     pub dim: usize,
     pub heads: usize,
-    /// Width of the network for each token.
+    /// Hidden width of the feed-forward network.
     pub inner: usize,
     pub encoder_layers: usize,
     pub decoder_layers: usize,
-    /// Share of numbers left out in training.
+    /// Dropout rate.
     pub dropout: f64,
     pub norm: NormPlace,
-    /// Whether a norm follows the last layer of each stack, as in PyTorch; always so when norms come first.
+    /// Whether a norm follows the last layer of each stack, as in PyTorch; always so with pre-norm.
     pub final_norm: bool,
     pub position: PositionKind,
     pub tying: Tying,
-    /// Added to the variance in norms.
+    /// Epsilon of norms.
     pub epsilon: f64,
 }
 
-/// Which tables of words are one.
+/// Which embeddings are tied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tying {
-    /// That of the source, that of the target and the map to logits, as in the paper: needs one vocabulary.
+    /// Source, target and output projection, as in the paper; needs one vocabulary.
     #[default]
     All,
-    /// That of the target and the map to logits.
+    /// Target and output projection.
     Target,
     None,
 }
@@ -65,7 +66,7 @@ impl TransformerConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         self.layer().validate()?;
         check_depth(self.encoder_layers)?;
@@ -83,7 +84,7 @@ impl TransformerConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Transformer, Error> {
         self.validate()?;
         let layer = self.layer();
@@ -109,27 +110,27 @@ impl TransformerConfig {
     }
 }
 
-/// Reads one sentence, writes another.
+/// An encoder and a decoder.
 #[derive(Module, Debug)]
 pub struct Transformer {
     pub encoder: TransformerEncoder,
     pub decoder: Decoder,
 }
 
-/// Writes token after token, looking at what it wrote and at what the encoder read.
+/// The decoder.
 #[derive(Module, Debug)]
 pub struct Decoder {
-    /// None when it is the encoder's.
+    /// None if tied to the encoder's.
     pub embed_tokens: Option<Embedding>,
     pub embed_positions: PositionEncoding,
     pub layers: Vec<TransformerDecoderLayer>,
     pub norm: Option<LayerNorm>,
-    /// None when it is the table of words.
+    /// None if tied to the embeddings.
     pub output_projection: Option<Linear>,
     dropout: f64,
 }
 
-/// What a sentence that is being written needs: the memory for each layer, and what is kept of the tokens so far.
+/// The state of decoding: the memory and the KV cache of each layer.
 #[derive(Clone, Debug)]
 pub struct TransformerState {
     memory: Vec<Memory>,
@@ -138,7 +139,7 @@ pub struct TransformerState {
 }
 
 impl Transformer {
-    /// Logits of the token after each one of the target: `[B, N, V]`.
+    /// Logits of the next token at each position of the target: `[B, N, V]`.
     pub fn forward(&self, source: &Tokens, target: &Tokens, pass: &mut Pass) -> Tensor<3> {
         let memory = pass.within("encoder", |pass| self.encoder.forward(source, false, pass));
         let memory = self.memory(memory, source);
@@ -150,14 +151,14 @@ impl Transformer {
         self.logits(x)
     }
 
-    /// Reads sentences, ready to write.
+    /// Encodes sentences, to start decoding.
     pub fn begin(&self, source: &Tokens) -> TransformerState {
         let memory = self.encoder.forward(source, false, &mut Pass::silent());
         let caches = vec![Cache::default(); self.decoder.layers.len()];
         TransformerState { memory: self.memory(memory, source), caches, written: 0 }
     }
 
-    /// Logits `[B, V]` of the token after the given ones, which follow what was written before.
+    /// Logits `[B, V]` of the token that follows the given ones, which follow what was written before.
     pub fn next(&self, tokens: &Tokens, state: &mut TransformerState) -> Tensor<2> {
         let pass = &mut Pass::silent();
         let mut x = self.words(tokens, state.written);
@@ -178,7 +179,7 @@ impl Transformer {
         self.decoder.layers.iter().map(of_layer).collect()
     }
 
-    /// `[B, N, D]`: no mask is needed for padding at the end, since a causal mask hides what comes later.
+    /// `[B, N, D]`: padding at the end needs no mask, because the causal mask hides it.
     fn words(&self, target: &Tokens, first: usize) -> Tensor<3> {
         let table = self.decoder.embed_tokens.as_ref().unwrap_or(&self.encoder.embed_tokens);
         let words = table.forward(target.ids(&table.weight.lazy_device()));
@@ -194,14 +195,14 @@ impl Transformer {
         }
     }
 
-    /// The most tokens of a sentence, if there is a limit.
+    /// Largest number of tokens of a sentence, if there is a limit.
     pub fn limit(&self) -> Option<usize> {
         self.encoder.embed_positions.limit()
     }
 }
 
 impl Decoder {
-    /// `[B, N, D] -> [B, N, D]` through the layers alone, each with its memory; always causal.
+    /// `[B, N, D] -> [B, N, D]` through the layers only, each with its memory; always causal.
     pub fn forward_layers(
         &self,
         mut x: Tensor<3>,
@@ -227,7 +228,7 @@ impl Decoder {
 }
 
 impl TransformerState {
-    /// The sentences of these indices in the batch, in this order.
+    /// The batch elements with these indices, in this order.
     #[must_use]
     pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         Self {
@@ -263,7 +264,7 @@ impl TransformerConfig {
         }
     }
 
-    /// For English and German, with 37,000 tokens in common.
+    /// For English and German, with a shared vocabulary of 37,000 tokens.
     #[must_use]
     pub const fn base() -> Self {
         Self::new(6, [512, 2048, 8], 0.1, 37_000)
@@ -274,13 +275,13 @@ impl TransformerConfig {
         Self::new(6, [1024, 4096, 16], 0.3, 37_000)
     }
 
-    /// Trains on tens of thousands of sentences in about an hour without a GPU; norms come first, which needs less care.
+    /// Trains on tens of thousands of sentences in about an hour without a GPU; pre-norm, which is easier to train.
     #[must_use]
     pub const fn small() -> Self {
         Self { norm: NormPlace::Pre, ..Self::new(3, [192, 768, 4], 0.3, 4_000) }
     }
 
-    /// For tests and for trying things out.
+    /// For tests and experiments.
     #[must_use]
     pub const fn nano() -> Self {
         Self { norm: NormPlace::Pre, ..Self::new(2, [128, 512, 4], 0.1, 4_000) }

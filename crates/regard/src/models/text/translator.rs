@@ -1,4 +1,4 @@
-//! Any model that reads a sentence and writes another: the Transformer, and the recurrent network that it replaced.
+//! Translation models: the Transformer and the recurrent network that it replaced.
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
@@ -11,7 +11,7 @@ use crate::models::config;
 use crate::models::limits::check_parameters;
 use crate::{Error, Pass};
 
-/// The configuration of any of them: in TOML, `model = "transformer"` and its fields.
+/// The configuration of a translation model: in TOML, `model = "transformer"` and its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum TranslatorConfig {
@@ -19,15 +19,15 @@ pub enum TranslatorConfig {
     RnnSearch(RnnSearchConfig),
 }
 
-/// Any of them, ready to run.
+/// A translation model.
 #[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant)] // there is one of them, not an array
+#[allow(clippy::large_enum_variant)] // used one at a time, not in arrays
 pub enum Translator {
     Transformer(Transformer),
     RnnSearch(RnnSearch),
 }
 
-/// What sentences that are being written need.
+/// The state of decoding.
 #[derive(Clone, Debug)]
 pub enum TranslatorState {
     Transformer(TransformerState),
@@ -36,7 +36,7 @@ pub enum TranslatorState {
 
 impl TranslatorConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Translator, Error> {
         match self {
             Self::Transformer(config) => config.init(device).and_then(check_parameters).map(Translator::Transformer),
@@ -44,7 +44,7 @@ impl TranslatorConfig {
         }
     }
 
-    /// Tokens of source and target.
+    /// Vocabulary sizes of source and target.
     pub const fn vocabularies(&self) -> [usize; 2] {
         match self {
             Self::Transformer(config) => [config.source_vocabulary, config.target_vocabulary],
@@ -52,10 +52,10 @@ impl TranslatorConfig {
         }
     }
 
-    /// The same with one field changed.
+    /// Changes one field.
     ///
     /// # Errors
-    /// When there is no such field (the nearest one is named) or the value does not fit.
+    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
         config::with_field(self, field, value)
     }
@@ -66,14 +66,14 @@ impl TranslatorConfig {
     }
 
     /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or does not fit.
+    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         config::from_toml(text)
     }
 }
 
 impl Translator {
-    /// Logits of the token after each one of the target: `[B, N, V]`.
+    /// Logits of the next token at each position of the target: `[B, N, V]`.
     pub fn forward(&self, source: &Tokens, target: &Tokens, pass: &mut Pass) -> Tensor<3> {
         match self {
             Self::Transformer(model) => model.forward(source, target, pass),
@@ -81,7 +81,7 @@ impl Translator {
         }
     }
 
-    /// Reads sentences, ready to write.
+    /// Encodes sentences, to start decoding.
     pub fn begin(&self, source: &Tokens) -> TranslatorState {
         match self {
             Self::Transformer(model) => TranslatorState::Transformer(model.begin(source)),
@@ -89,7 +89,7 @@ impl Translator {
         }
     }
 
-    /// Logits `[B, V]` of the token after the given ones, one for each sentence.
+    /// Logits `[B, V]` of the token that follows the given ones, one for each sentence.
     ///
     /// # Panics
     /// When the state is that of another kind of model.
@@ -102,7 +102,7 @@ impl Translator {
         }
     }
 
-    /// The most tokens of a sentence, if there is a limit.
+    /// Largest number of tokens of a sentence, if there is a limit.
     pub fn limit(&self) -> Option<usize> {
         match self {
             Self::Transformer(model) => model.limit(),
@@ -112,7 +112,7 @@ impl Translator {
 }
 
 impl TranslatorState {
-    /// The sentences of these indices in the batch, in this order.
+    /// The batch elements with these indices, in this order.
     #[must_use]
     pub fn select(&self, indices: &Tensor<1, Int>) -> Self {
         match self {
@@ -122,7 +122,7 @@ impl TranslatorState {
     }
 }
 
-/// A preset of any of them.
+/// A preset of a translation model.
 #[derive(Clone, Debug)]
 pub struct TranslatorPreset {
     pub name: &'static str,
@@ -145,7 +145,7 @@ pub fn presets() -> Vec<TranslatorPreset> {
     transformers.chain(recurrent).collect()
 }
 
-/// The preset of a name.
+/// The preset with this name.
 ///
 /// # Errors
 /// When there is none; the error suggests the nearest name.

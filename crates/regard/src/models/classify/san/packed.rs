@@ -1,4 +1,4 @@
-//! SAN packed for inference: norms as lines, phi, psi and beta as one map.
+//! SAN packed for inference: norms as affine functions; phi, psi and beta as one projection.
 
 use regard_kernels::san::{Affine, Block, Conv1x1, Operator, San, Stage};
 use regard_kernels::window::Window;
@@ -37,7 +37,7 @@ fn block(block: &model::Block) -> Option<Block> {
     if window > Window::LARGEST || gamma.norm1.epsilon != gamma.norm2.epsilon {
         return None;
     }
-    // one after the other; who has none of its own is who stands before or, failing that, beta
+    // phi, psi, beta in order; a shared convolution is the one before it, or else beta
     let mut features = Conv1x1 { weight: Vec::new(), bias: Vec::new() };
     let mut add = |convolution: &Pointwise| {
         let (first, Conv1x1 { weight, bias }) = (features.bias.len(), map(convolution));
@@ -77,7 +77,7 @@ fn map(convolution: &Pointwise) -> Conv1x1 {
     Conv1x1 { weight: numbers(&convolution.weight).to_vec(), bias }
 }
 
-/// A norm by its running moments.
+/// A norm with its running statistics.
 fn line(norm: &BatchNorm) -> Affine {
     let moments = norm.moments();
     let (gamma, beta) = (numbers(&norm.gamma), numbers(&norm.beta));
@@ -89,7 +89,7 @@ fn line(norm: &BatchNorm) -> Affine {
     Affine { scale, shift }
 }
 
-/// A convolution without a bias whose outputs are normalised.
+/// A convolution without bias, with its norm.
 fn folded(convolution: &Pointwise, norm: &BatchNorm) -> Conv1x1 {
     let (Conv1x1 { mut weight, bias }, Affine { scale, mut shift }) = (map(convolution), line(norm));
     let inputs = weight.len() / scale.len();

@@ -1,4 +1,4 @@
-//! What a network costs, line by line as its forward pass runs.
+//! The cost of a network, in the order of its forward pass.
 
 use super::{Block, Sasa, Spatial, StagedBackbone, Stem};
 use crate::cost::{Costed, Ledger, Work};
