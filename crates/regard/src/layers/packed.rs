@@ -28,15 +28,18 @@ pub(crate) enum PackedForm<'a> {
 }
 
 /// Whose positions are learned.
-pub(crate) enum TablePositions<'a> {
+#[derive(Debug)]
+pub enum TablePositions<'a> {
     /// Those of the first tokens too.
     All(&'a Param<Tensor<3>>),
     Patches(&'a Param<Tensor<3>>),
 }
 
-/// What all these transformers are made of.
-pub(crate) struct TransformerParts<'a> {
+/// What all transformers over patches are made of.
+#[derive(Debug)]
+pub struct TransformerParts<'a> {
     pub(crate) embed: &'a PatchEmbed,
+    /// Those before the patches, in their order.
     pub(crate) tokens: Vec<&'a Param<Tensor<3>>>,
     pub(crate) positions: TablePositions<'a>,
     pub(crate) blocks: &'a [EncoderBlock],

@@ -12,10 +12,10 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Packing, Preset};
+use super::{FamilyConfig, Heads, ImageTransformer, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
-use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
+use crate::layers::packed::{TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     cost_of_patches, normal_table, prepend,
@@ -142,35 +142,13 @@ impl Deit {
     }
 }
 
-impl Inspect for Deit {
-    fn blocks(&self) -> &'static str {
-        "blocks.*"
-    }
-
-    fn pooled(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn first_filters(&self) -> Option<Tensor<4>> {
-        Some(self.patch_embed.proj.weight.val())
-    }
-
-    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
-        Some(self)
-    }
-
-    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
-        Some(self)
-    }
-}
-
 impl ImageTransformer for Deit {
-    fn patch_embed(&self) -> &PatchEmbed {
-        &self.patch_embed
-    }
-
-    fn prefix(&self) -> usize {
-        1 + usize::from(self.dist_token.is_some())
+    fn parts(&self) -> TransformerParts<'_> {
+        let tokens = std::iter::once(&self.cls_token).chain(&self.dist_token).collect();
+        let heads = std::iter::once(&self.head).chain(&self.head_dist).collect();
+        let (positions, readout) = (TablePositions::All(&self.pos_embed), Readout::Tokens);
+        let (embed, blocks, norm) = (&self.patch_embed, &self.blocks[..], &self.norm);
+        TransformerParts { embed, tokens, positions, blocks, norm, readout, heads }
     }
 
     fn embed(&self, images: Tensor<4>) -> Tensor<3> {
@@ -181,36 +159,18 @@ impl ImageTransformer for Deit {
         prepend(&self.cls_token, x) + self.pos_embed.val()
     }
 
-    fn encoder_blocks(&self) -> &Vec<EncoderBlock> {
-        &self.blocks
-    }
-
-    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
-        &mut self.blocks
-    }
-
     fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads {
         self.read_out(tokens, pass)
     }
 
-    fn positions(&self) -> Tensor<3> {
-        self.pos_embed.val()
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
+        &mut self.blocks
     }
 }
 
 impl FamilyConfig for DeitConfig {
     fn position_grid(&self) -> Option<[usize; 2]> {
         Some(self.grid())
-    }
-}
-
-impl Packing for Deit {
-    fn packed_form(&self) -> PackedForm<'_> {
-        let tokens = std::iter::once(&self.cls_token).chain(&self.dist_token).collect();
-        let heads = std::iter::once(&self.head).chain(&self.head_dist).collect();
-        let (positions, readout) = (TablePositions::All(&self.pos_embed), Readout::Tokens);
-        let (embed, blocks, norm) = (&self.patch_embed, &self.blocks[..], &self.norm);
-        PackedForm::Transformer(TransformerParts { embed, tokens, positions, blocks, norm, readout, heads })
     }
 }
 

@@ -12,10 +12,10 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{FamilyConfig, Heads, ImageTransformer, Inspect, Packing, Preset};
+use super::{FamilyConfig, Heads, ImageTransformer, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
-use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
+use crate::layers::packed::{TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     cost_of_patches, normal_table, prepend,
@@ -132,70 +132,30 @@ impl Deit3 {
     }
 }
 
-impl Inspect for Deit3 {
-    fn blocks(&self) -> &'static str {
-        "blocks.*"
-    }
-
-    fn pooled(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn first_filters(&self) -> Option<Tensor<4>> {
-        Some(self.patch_embed.proj.weight.val())
-    }
-
-    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
-        Some(self)
-    }
-
-    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
-        Some(self)
-    }
-}
-
 impl ImageTransformer for Deit3 {
-    fn patch_embed(&self) -> &PatchEmbed {
-        &self.patch_embed
-    }
-
-    fn prefix(&self) -> usize {
-        1
+    fn parts(&self) -> TransformerParts<'_> {
+        let (tokens, heads) = (vec![&self.cls_token], vec![&self.head]);
+        let (positions, readout) = (TablePositions::Patches(&self.pos_embed), Readout::Tokens);
+        let (embed, blocks, norm) = (&self.patch_embed, &self.blocks[..], &self.norm);
+        TransformerParts { embed, tokens, positions, blocks, norm, readout, heads }
     }
 
     fn embed(&self, images: Tensor<4>) -> Tensor<3> {
         prepend(&self.cls_token, self.patch_embed.forward(images) + self.pos_embed.val())
     }
 
-    fn encoder_blocks(&self) -> &Vec<EncoderBlock> {
-        &self.blocks
-    }
-
-    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
-        &mut self.blocks
-    }
-
     fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads {
         Heads::single(self.read_out(tokens, pass))
     }
 
-    fn positions(&self) -> Tensor<3> {
-        self.pos_embed.val()
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
+        &mut self.blocks
     }
 }
 
 impl FamilyConfig for Deit3Config {
     fn position_grid(&self) -> Option<[usize; 2]> {
         Some(self.grid())
-    }
-}
-
-impl Packing for Deit3 {
-    fn packed_form(&self) -> PackedForm<'_> {
-        let (tokens, heads) = (vec![&self.cls_token], vec![&self.head]);
-        let (positions, readout) = (TablePositions::Patches(&self.pos_embed), Readout::Tokens);
-        let (embed, blocks, norm) = (&self.patch_embed, &self.blocks[..], &self.norm);
-        PackedForm::Transformer(TransformerParts { embed, tokens, positions, blocks, norm, readout, heads })
     }
 }
 

@@ -4,8 +4,9 @@
 
 use burn::tensor::Tensor;
 
-use super::Heads;
+use super::{Heads, Packing};
 use crate::Pass;
+use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
 use crate::layers::{EncoderBlock, PatchEmbed, forward_blocks};
 use crate::pass::Axes;
 
@@ -45,11 +46,11 @@ pub trait Inspect {
 }
 
 /// A transformer over patches: images become tokens, tokens go through blocks, a head reads them out.
+///
+/// Whoever is one is inspected and packed as one.
 pub trait ImageTransformer {
-    fn patch_embed(&self) -> &PatchEmbed;
-
-    /// Tokens before the patches: of the class, of distillation.
-    fn prefix(&self) -> usize;
+    /// What it is made of.
+    fn parts(&self) -> TransformerParts<'_>;
 
     /// `[B, C, H, W] -> [B, N, D]`: the tokens before the first block.
     ///
@@ -57,15 +58,29 @@ pub trait ImageTransformer {
     /// When the images do not have the model's size and channels.
     fn embed(&self, images: Tensor<4>) -> Tensor<3>;
 
-    fn encoder_blocks(&self) -> &Vec<EncoderBlock>;
-
-    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock>;
-
     /// The logits from the tokens `[B, N, D]` after the last block, or after any other.
     fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads;
 
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock>;
+
+    fn encoder_blocks(&self) -> &[EncoderBlock] {
+        self.parts().blocks
+    }
+
+    fn patch_embed(&self) -> &PatchEmbed {
+        self.parts().embed
+    }
+
+    /// Tokens before the patches: of the class, of distillation.
+    fn prefix(&self) -> usize {
+        self.parts().tokens.len()
+    }
+
     /// The table of learned positions, `[1, N, D]`; tokens of the prefix may have none.
-    fn positions(&self) -> Tensor<3>;
+    fn positions(&self) -> Tensor<3> {
+        let (TablePositions::All(table) | TablePositions::Patches(table)) = self.parts().positions;
+        table.val()
+    }
 
     /// How the tokens are laid out.
     fn axes(&self) -> Axes {
@@ -88,5 +103,33 @@ pub trait ImageTransformer {
     fn forward_heads(&self, images: Tensor<4>, pass: &mut Pass) -> Heads {
         let tokens = self.through(images, pass);
         self.read_out_heads(tokens, pass)
+    }
+}
+
+impl<T: ImageTransformer> Inspect for T {
+    fn blocks(&self) -> &'static str {
+        "blocks.*"
+    }
+
+    fn pooled(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn first_filters(&self) -> Option<Tensor<4>> {
+        Some(self.patch_embed().proj.weight.val())
+    }
+
+    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
+        Some(self)
+    }
+
+    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
+        Some(self)
+    }
+}
+
+impl<T: ImageTransformer> Packing for T {
+    fn packed_form(&self) -> PackedForm<'_> {
+        PackedForm::Transformer(self.parts())
     }
 }

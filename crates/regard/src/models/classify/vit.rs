@@ -11,10 +11,10 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::transformer::Readout;
 use serde::{Deserialize, Serialize};
 
-use super::{Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Packing, Preset};
+use super::{Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Preset};
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::data::Preprocess;
-use crate::layers::packed::{PackedForm, TablePositions, TransformerParts};
+use crate::layers::packed::{TablePositions, TransformerParts};
 use crate::layers::{
     EncoderBlock, EncoderBlockConfig, LayerNorm, Linear, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
     cost_of_patches, normal_table, prepend,
@@ -170,35 +170,14 @@ impl Backbone for Vit {
     }
 }
 
-impl Inspect for Vit {
-    fn blocks(&self) -> &'static str {
-        "blocks.*"
-    }
-
-    fn pooled(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn first_filters(&self) -> Option<Tensor<4>> {
-        Some(self.patch_embed.proj.weight.val())
-    }
-
-    fn as_transformer(&self) -> Option<&dyn ImageTransformer> {
-        Some(self)
-    }
-
-    fn as_transformer_mut(&mut self) -> Option<&mut dyn ImageTransformer> {
-        Some(self)
-    }
-}
-
 impl ImageTransformer for Vit {
-    fn patch_embed(&self) -> &PatchEmbed {
-        &self.patch_embed
-    }
-
-    fn prefix(&self) -> usize {
-        usize::from(self.cls_token.is_some())
+    fn parts(&self) -> TransformerParts<'_> {
+        let norms = [(Readout::Tokens, &self.norm), (Readout::Mean, &self.fc_norm)];
+        let norm = norms.into_iter().find_map(|(readout, norm)| Some((readout, norm.as_ref()?)));
+        let (readout, norm) = norm.expect("either every token or their mean is normalised");
+        let (tokens, positions) = (self.cls_token.iter().collect(), TablePositions::All(&self.pos_embed));
+        let (embed, blocks, heads) = (&self.patch_embed, &self.blocks[..], vec![&self.head]);
+        TransformerParts { embed, tokens, positions, blocks, norm, readout, heads }
     }
 
     fn embed(&self, images: Tensor<4>) -> Tensor<3> {
@@ -209,39 +188,18 @@ impl ImageTransformer for Vit {
         x + self.pos_embed.val()
     }
 
-    fn encoder_blocks(&self) -> &Vec<EncoderBlock> {
-        &self.blocks
-    }
-
-    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
-        &mut self.blocks
-    }
-
     fn read_out_heads(&self, tokens: Tensor<3>, pass: &mut Pass) -> Heads {
         Heads::single(self.read_out(tokens, pass))
     }
 
-    fn positions(&self) -> Tensor<3> {
-        self.pos_embed.val()
+    fn encoder_blocks_mut(&mut self) -> &mut Vec<EncoderBlock> {
+        &mut self.blocks
     }
 }
 
 impl FamilyConfig for VitConfig {
     fn position_grid(&self) -> Option<[usize; 2]> {
         Some(self.grid())
-    }
-}
-
-impl Packing for Vit {
-    fn packed_form(&self) -> PackedForm<'_> {
-        let (readout, norm) = match (&self.norm, &self.fc_norm) {
-            (Some(norm), None) => (Readout::Tokens, norm),
-            (None, Some(norm)) => (Readout::Mean, norm),
-            _ => return PackedForm::None,
-        };
-        let (tokens, positions) = (self.cls_token.iter().collect(), TablePositions::All(&self.pos_embed));
-        let (embed, blocks, heads) = (&self.patch_embed, &self.blocks[..], vec![&self.head]);
-        PackedForm::Transformer(TransformerParts { embed, tokens, positions, blocks, norm, readout, heads })
     }
 }
 
