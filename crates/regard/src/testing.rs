@@ -1,6 +1,7 @@
 //! What tests share: parity fixtures, seeded tensors and pictures, comparisons, finite differences.
 
 pub mod ranks;
+pub mod runs;
 pub mod server;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};

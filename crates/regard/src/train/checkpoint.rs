@@ -27,6 +27,18 @@ pub struct Progress {
     pub best_epoch: usize,
     /// Whether the run is finished.
     pub finished: bool,
+    /// The sum of the losses of this epoch's steps so far, as the bits of an f64: numbers that are read back from text may be
+    /// off by the last bit. None in checkpoints from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_loss: Option<u64>,
+}
+
+impl Progress {
+    /// Adds the loss of a step, the `index`th of its epoch.
+    pub fn add_loss(&mut self, index: usize, loss: f64) {
+        let before = if index == 0 { Some(0.0) } else { self.epoch_loss.map(f64::from_bits) };
+        self.epoch_loss = before.map(|sum| (sum + loss).to_bits());
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -189,6 +189,7 @@ impl<T: Task> Run<'_, T> {
             let rate = schedule.rate(optimiser.rate(), progress.step, steps, epochs);
             let done = self.engine.step(progress.step, rate, &step_batches, stop, self.ranks);
             let done = done.map_err(|error| explain(self.folder.as_ref(), error, progress))?;
+            progress.add_loss(progress.step % steps, done.loss);
             progress.step += 1;
             let record = StepRecord {
                 step: progress.step,
@@ -258,12 +259,12 @@ impl<T: Task> Run<'_, T> {
             return Ok(false);
         }
         let measured = self.measure(&self.engine.model(), Split::Validation { epoch: epoch + 1 }, watch)?;
-        let losses = self.history.steps.iter().filter(|record| record.epoch == epoch + 1);
-        let (sum, count) = losses.fold((0.0, 0), |(sum, count), record| (sum + record.loss, count + 1));
+        let losses = || self.history.steps.iter().filter(|record| record.epoch == epoch + 1).map(|record| record.loss);
+        let sum = progress.epoch_loss.map_or_else(|| losses().sum(), f64::from_bits);
         let record = EpochRecord {
             epoch: epoch + 1,
             step: progress.step,
-            train_loss: sum / f64::from(count),
+            train_loss: sum / self.epoch_steps as f64,
             seconds: begin.elapsed().as_secs_f64(),
             metrics: measured.values,
         };

@@ -104,6 +104,27 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
 }
 
 #[test]
+fn the_mean_loss_of_an_epoch_is_not_made_of_numbers_that_were_read_back() {
+    let place = Place::new();
+    let recipe = place.recipe();
+    let (straight, resumed) = (place.run("straight"), place.run("resumed"));
+    train_until(&straight, &recipe, None);
+    // reading a number back may move its last bit; this one moves further
+    assert_eq!(train_until(&resumed, &recipe, Some(2)), Outcome::Stopped { step: 2 });
+    let path = resumed.join("metrics.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    first["loss"] = 1e3.into();
+    let rest: Vec<&str> = text.lines().skip(1).collect();
+    std::fs::write(&path, format!("{first}\n{}\n", rest.join("\n"))).unwrap();
+    train_until(&resumed, &recipe, None);
+    let means = |run: &Path| -> Vec<u64> {
+        read_history(run).unwrap().epochs.iter().map(|epoch| epoch.train_loss.to_bits()).collect()
+    };
+    assert_eq!(means(&resumed), means(&straight));
+}
+
+#[test]
 fn the_number_of_workers_and_the_times_of_checkpoints_change_nothing() {
     let place = Place::new();
     let recipe = place.rich();

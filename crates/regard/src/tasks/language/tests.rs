@@ -1,8 +1,8 @@
 use super::*;
 use crate::data::text::Pieces;
 use crate::device::cpu;
-use crate::testing::ranks::ThreadRanks;
-use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, checkpoint, read_history};
+use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
+use crate::train::{Optimiser, Schedule, Shape, read_history};
 use std::fs;
 use std::path::PathBuf;
 
@@ -53,22 +53,8 @@ impl Place {
 
 const MODELS: [&str; 2] = ["masked-nano", "causal-nano"];
 
-fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
-    let mut watch = |event: Event| match event {
-        Event::Step(record) => Some(record.step) != stop,
-        _ => true,
-    };
-    train::train::<Language>(folder, recipe, TrainOptions::default(), &cpu(), &SingleProcess, &mut watch).unwrap()
-}
-
-/// Everything that a run leaves, but for its times.
-fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Vec<f64>) {
-    let files = ["best.safetensors", "last.safetensors", "recipe.toml", "model.toml", "tokenizer.json"];
-    let files = files.map(|name| fs::read(folder.join(name)).unwrap()).to_vec();
-    let tensors = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap().tensors;
-    let losses = read_history(folder).unwrap().steps.iter().map(|step| step.loss).collect();
-    (files, tensors, losses)
-}
+const FILES: [&str; 6] =
+    ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "tokenizer.json"];
 
 #[test]
 fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
@@ -76,16 +62,7 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
     for model in MODELS {
         let mut recipe = place.recipe(model);
         (recipe.common.ema, recipe.common.accumulate) = (0.5, 2);
-        let straight = place.run(&format!("straight-{model}"));
-        assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
-        for stops in [vec![1], vec![2, 4]] {
-            let resumed = place.run(&format!("resumed-{model}-{stops:?}"));
-            for &stop in &stops {
-                assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
-            }
-            assert_eq!(train_until(&resumed, &recipe, None), Outcome::Finished);
-            assert!(remains(&resumed) == remains(&straight), "{model} {stops:?}");
-        }
+        assert_stops_change_nothing::<Language>(place.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
     }
 }
 
@@ -103,7 +80,7 @@ fn by_heart(place: &Place, model: &str) -> Recipe {
 fn a_masked_model_learns_lines_by_heart_and_fills_them() {
     let place = Place::new();
     let run = place.run("run");
-    train_until(&run, &by_heart(&place, "masked-nano"), None);
+    train_until::<Language>(&run, &by_heart(&place, "masked-nano"), None);
     let test = read_history(&run).unwrap().test.unwrap();
     assert!(test.metric("top1") > 0.8, "{test:?}");
     assert!((test.metric("perplexity") - test.metric("loss").exp()).abs() < 1e-9);
@@ -128,7 +105,7 @@ fn a_masked_model_learns_lines_by_heart_and_fills_them() {
 fn a_causal_model_learns_lines_by_heart_and_writes_on() {
     let place = Place::new();
     let run = place.run("run");
-    train_until(&run, &by_heart(&place, "causal-nano"), None);
+    train_until::<Language>(&run, &by_heart(&place, "causal-nano"), None);
     let bundle = LanguageBundle::open(&run, &cpu()).unwrap();
     let rest = Continuation { length: 30, temperature: 0.0, seed: 0 };
     assert_eq!(bundle.write_on("the dog", rest).unwrap(), "the dog barks at the moon");
@@ -149,29 +126,13 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
         let place = Place::new();
         let mut recipe = place.recipe(model).with("set.dropout", "0.0").unwrap();
         recipe.common.epochs = 2;
-        train_until(&place.run("one"), &recipe, None);
         let task = Language::of(&recipe, None).unwrap();
         let counts = |rank| -> Vec<usize> {
             let steps = task.steps(0, 0, Share { rank, ranks: 2 });
             steps.map(|step| step.unwrap().iter().map(|batch| batch.targets.len()).sum()).collect()
         };
         assert_ne!(counts(0), counts(1));
-        std::thread::scope(|scope| {
-            for ranks in ThreadRanks::pair() {
-                let (recipe, folder) = (&recipe, place.run("two"));
-                scope.spawn(move || {
-                    train::train::<Language>(&folder, recipe, TrainOptions::default(), &cpu(), &ranks, &mut |_| true)
-                        .unwrap()
-                });
-            }
-        });
-        let [one, two] = ["one", "two"].map(|name| read_history(&place.run(name)).unwrap());
-        assert_eq!(one.steps.len(), two.steps.len());
-        for (one, two) in one.steps.iter().zip(&two.steps) {
-            assert!((one.loss - two.loss).abs() < 1e-4, "{model}, step {}: {} {}", one.step, one.loss, two.loss);
-        }
-        let [one, two] = [one, two].map(|history| history.test.unwrap().metric("loss"));
-        assert!((one - two).abs() < 1e-4, "{model}: {one} {two}");
+        assert_two_learn_as_one::<Language>(place.0.path(), &recipe);
     }
 }
 
@@ -216,7 +177,7 @@ fn what_does_not_fit_is_told() {
     });
     assert!(learned.contains("`longest`"), "{learned}");
     assert!(refused(|recipe| recipe.common.data += "/none").contains("no such file or folder"));
-    train_until(&place.run("run"), &place.recipe("masked-nano"), None);
+    train_until::<Language>(&place.run("run"), &place.recipe("masked-nano"), None);
     let path = place.run("run").join("tokenizer.json");
     let other = Tokenizer::train(Pieces::Words, 301, ["only these words"].into_iter()).unwrap();
     fs::write(&path, other.to_json()).unwrap();

@@ -1,8 +1,8 @@
 use super::*;
 use crate::data::text::{Pieces, TextPart};
 use crate::device::cpu;
-use crate::testing::ranks::ThreadRanks;
-use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, checkpoint, read_history};
+use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
+use crate::train::{Optimiser, Outcome, Schedule, Shape, read_history};
 use std::fs;
 use std::path::PathBuf;
 
@@ -56,23 +56,15 @@ impl Place {
     }
 }
 
-fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
-    let mut watch = |event: Event| match event {
-        Event::Step(record) => Some(record.step) != stop,
-        _ => true,
-    };
-    train::train::<Translation>(folder, recipe, TrainOptions::default(), &cpu(), &SingleProcess, &mut watch).unwrap()
-}
-
-/// Everything that a run leaves, but for its times.
-fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Vec<f64>) {
-    let files =
-        ["best.safetensors", "last.safetensors", "average.safetensors", "recipe.toml", "model.toml", "tokenizer.json"];
-    let files = files.map(|name| fs::read(folder.join(name)).unwrap()).to_vec();
-    let tensors = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap().tensors;
-    let losses = read_history(folder).unwrap().steps.iter().map(|step| step.loss).collect();
-    (files, tensors, losses)
-}
+const FILES: [&str; 7] = [
+    "best.safetensors",
+    "last.safetensors",
+    "average.safetensors",
+    "recipe.toml",
+    "task.json",
+    "model.toml",
+    "tokenizer.json",
+];
 
 #[test]
 fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
@@ -85,17 +77,7 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
     let mut recurrent = rich.clone();
     (recurrent.common.model, recurrent.common.set) = ("rnnsearch-nano".into(), small);
     for recipe in [rich, recurrent] {
-        let model = &recipe.common.model;
-        let straight = place.run(&format!("straight-{model}"));
-        assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
-        for stops in [vec![1], vec![2, 4]] {
-            let resumed = place.run(&format!("resumed-{model}-{stops:?}"));
-            for &stop in &stops {
-                assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
-            }
-            assert_eq!(train_until(&resumed, &recipe, None), Outcome::Finished);
-            assert!(remains(&resumed) == remains(&straight), "{model} {stops:?}");
-        }
+        assert_stops_change_nothing::<Translation>(place.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
     }
 }
 
@@ -107,7 +89,7 @@ fn sentences_are_learned_by_heart_and_translated() {
     recipe.common.optimiser = Optimiser::Adamw { rate: 5e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
     recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
     (recipe.own.tokens, recipe.own.smoothing, recipe.own.bleu_every) = (200, 0.0, 40);
-    assert_eq!(train_until(&place.run("run"), &recipe, None), Outcome::Finished);
+    assert_eq!(train_until::<Translation>(&place.run("run"), &recipe, None), Outcome::Finished);
     let history = read_history(&place.run("run")).unwrap();
     assert!(history.steps.last().unwrap().loss < 0.1 * history.steps[0].loss);
     assert!(
@@ -135,7 +117,7 @@ fn a_run_that_was_tampered_with_is_told() {
     let place = Place::new();
     let mut recipe = place.recipe();
     recipe.common.epochs = 1;
-    train_until(&place.run("run"), &recipe, None);
+    train_until::<Translation>(&place.run("run"), &recipe, None);
     let told = |name: &str, bytes: &[u8]| {
         let path = place.run("run").join(name);
         let whole = fs::read(&path).unwrap();
@@ -167,28 +149,12 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
     let begin = place.run("begin.safetensors");
     fs::write(&begin, weights::to_bytes(&weights::tensors(&fresh), &begin).unwrap()).unwrap();
     recipe.common.weights = Some(begin.display().to_string());
-    train_until(&place.run("one"), &recipe, None);
     let tokens = |rank| -> Vec<usize> {
         let steps = task.steps(0, 0, Share { rank, ranks: 2 });
         steps.map(|step| step.unwrap().iter().map(TextBatch::tokens).sum()).collect()
     };
     assert_ne!(tokens(0), tokens(1));
-    std::thread::scope(|scope| {
-        for ranks in ThreadRanks::pair() {
-            let (recipe, folder) = (&recipe, place.run("two"));
-            scope.spawn(move || {
-                train::train::<Translation>(&folder, recipe, TrainOptions::default(), &cpu(), &ranks, &mut |_| true)
-                    .unwrap()
-            });
-        }
-    });
-    let [one, two] = ["one", "two"].map(|name| read_history(&place.run(name)).unwrap());
-    assert_eq!(one.steps.len(), two.steps.len());
-    for (one, two) in one.steps.iter().zip(&two.steps) {
-        assert!((one.loss - two.loss).abs() < 1e-4, "step {}: {} {}", one.step, one.loss, two.loss);
-    }
-    let [one, two] = [one, two].map(|history| history.test.unwrap().metric("loss"));
-    assert!((one - two).abs() < 1e-4, "{one} {two}");
+    assert_two_learn_as_one::<Translation>(place.0.path(), &recipe);
 }
 
 #[test]
