@@ -1,13 +1,10 @@
 """Who is measured: something that runs when asked, and says how long that took."""
 
 import json
-import math
 import os
 import subprocess
 import sys
 import time
-
-import torch
 
 # threads of the one before may still be spinning for work
 SETTLE = 0.02
@@ -77,6 +74,8 @@ class Here:
 
 def peak_of_torch(run):
     """Bytes that torch's allocator hands out at the peak of a run, beyond what was there before."""
+    import torch  # here, since `bench/turns` needs this file without torch
+
     run()
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
@@ -125,13 +124,3 @@ class Command:
 
     def forget(self):
         pass
-
-
-def repeats_for(seconds, least):
-    """Runs within one measurement, so that the clock's grain does not show.
-
-    At least three of what is short, after one that is not counted: the first run after the others' turns is up to half
-    slower, and with fewer repeats for whoever is just above a limit the ratio would be one of cold to warm.
-    """
-    fewest = 3 if seconds < 0.5 else 1
-    return max(fewest, min(100, math.ceil(least / max(seconds, 1e-6))))

@@ -14,7 +14,8 @@ import torch
 
 import figures
 import peers
-from contestants import Here, Process, Work, repeats_for
+from contestants import Here, Process, Work
+from rounds import repeats_for
 
 TOKENS = [256, 512, 1024, 2048, 4096, 8192]
 SIDES = [14, 28, 56, 112, 224]

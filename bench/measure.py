@@ -17,7 +17,8 @@ import torch
 
 import check
 import figures
-from contestants import Command, Process, repeats_for
+from contestants import Command, Process
+from rounds import cell, repeats_for, spread
 from rows import ROWS, Setting
 
 RESULTS = "bench/results.json"
@@ -25,13 +26,6 @@ RESULTS = "bench/results.json"
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
-
-
-def spread(values):
-    if len(values) == 1:
-        values = values * 2
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return {"median": middle, "quartiles": [low, high]}
 
 
 def measured(row, contestants, arguments):
@@ -75,11 +69,6 @@ def summary(row, name, times):
         "ratios": {peer: spread(values) for peer, values in ratios.items()},
         "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     }
-
-
-def cell(ratio):
-    low, high = ratio["quartiles"]
-    return f"{ratio['median']:.2f} ({low:.2f}-{high:.2f})"
 
 
 def tables(results):

@@ -9,32 +9,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+import ours
 import peers
 from contestants import Command, Here, Launcher, Work
+from ours import CLASSIFIERS, INT8, OPERATORS, PASSES, PICTURES, TRAINED, VITS, WINDOWED
 
-# preset, pictures of a batch
-VITS = [(f"vit-{size}-patch16-224", batch) for size in ("tiny", "small", "base") for batch in (1, 8)]
-CLASSIFIERS = [*VITS, ("deit-tiny-distilled", 1), ("deit-tiny-distilled", 8), ("resnet-50", 1), ("resnet-50", 8)]
-WINDOWED = [("san10-pairwise", 4), ("san10-patchwise", 4), ("sasa-resnet26", 4)]
-# eight bits against our own f32
-INT8 = [row for row in VITS if "tiny" not in row[0]]
-TRAINED = [
-    ("vit-tiny-patch16-224", 16),
-    ("vit-nano", 128),
-    ("san-nano-pairwise", 64),
-    ("san-nano-patchwise", 64),
-    ("sasa-nano", 64),
-]
-# operator, its sizes as `peer.rs` takes them, in words
-OPERATORS = [
-    ("dot-product", [8, 3, 197, 64], "dot-product attention, 8x3 heads, 197 tokens of 64"),
-    ("dot-product", [1, 3, 1024, 64], "dot-product attention, 1x3 heads, 1024 tokens of 64"),
-    ("dot-product", [1, 1, 4096, 64], "dot-product attention, 1x1 head, 4096 tokens of 64"),
-    ("local", [56, 64, 8, 7], "local attention, 56x56x64, k=7, 8 heads"),
-    ("pairwise", [56, 64, 7], "pairwise attention, 56x56x64, k=7"),
-    ("patchwise", [56, 64, 7], "patchwise attention, 56x56x64, k=7"),
-]
-PICTURES = 32
 QUICK = {
     "inference vit-tiny-patch16-224 x1",
     "inference vit-tiny-patch16-224 x8",
@@ -87,9 +66,11 @@ class Setting:
 
 
 def inference(preset, batch):
+    own = ours.inference(preset, batch)
+
     def make(setting):
         model, images = peers.create(preset), torch.randn(batch, *peers.image_shape(preset))
-        contestants = {"ours": Work(setting.ours, f"prepared {preset} {batch}", counts_memory=True)}
+        contestants = {"ours": Work(setting.ours, own.work, counts_memory=True)}
         contestants["torch"] = Here(peers.in_torch(model, images), uses_torch=True)
         if (preset, batch) not in WINDOWED:
             runtimes = peers.in_runtimes(model, images, setting.threads)
@@ -98,61 +79,63 @@ def inference(preset, batch):
             for rival in ("burn", "candle"):
                 contestants[rival] = Work(setting.rivals, f"{rival} {preset} {batch}")
         if preset in peers.TIMM:
-            contestants["ours by layers"] = Work(setting.ours, f"model {preset} {batch}", counts_memory=True)
+            contestants["ours by layers"] = Work(setting.ours, ours.by_layers(preset, batch).work, counts_memory=True)
         return contestants
 
-    return Row("Inference", f"inference {preset} x{batch}", make, f"prepared {preset} {batch}")
+    return Row(own.section, own.name, make, own.work)
 
 
 def int8(preset, batch):
+    own = ours.int8(preset, batch)
+
     def make(setting):
         return {
-            "ours": Work(setting.ours, f"int8 {preset} {batch}", counts_memory=True),
-            "ours in f32": Work(setting.ours, f"prepared {preset} {batch}", counts_memory=True),
+            "ours": Work(setting.ours, own.work, counts_memory=True),
+            "ours in f32": Work(setting.ours, ours.inference(preset, batch).work, counts_memory=True),
         }
 
-    return Row("Inference in int8", f"int8 {preset} x{batch}", make)
+    return Row(own.section, own.name, make)
 
 
 def training(preset, batch):
+    own = ours.training(preset, batch)
+
     def make(setting):
         images = torch.randn(batch, *peers.image_shape(preset))
-        contestants = {"ours": Work(setting.ours, f"train {preset} {batch}", counts_memory=True)}
+        contestants = {"ours": Work(setting.ours, own.work, counts_memory=True)}
         contestants["torch"] = Here(peers.step(peers.create(preset), images), uses_torch=True)
         if preset.startswith("vit") and setting.rivals:
             contestants["burn"] = Work(setting.rivals, f"burn-train {preset} {batch}")
         return contestants
 
-    return Row("Training step", f"training step {preset} x{batch}", make, f"train {preset} {batch}")
+    return Row(own.section, own.name, make, own.work)
 
 
 def operator(name, sizes, words, direction):
-    work = " ".join([direction, name, *map(str, sizes)])
+    own = ours.operator(name, sizes, words, direction)
 
     def make(setting):
-        contestants = {"ours": Work(setting.ours, work, counts_memory=True)}
+        contestants = {"ours": Work(setting.ours, own.work, counts_memory=True)}
         contestants["torch"] = Here(getattr(peers, direction)(name, sizes), uses_torch=True)
         if name == "dot-product":
             fused = peers.fused_attention(sizes, direction == "backward")
             contestants["torch's own kernel"] = Here(fused, uses_torch=True)
         return contestants
 
-    passes = {"forward": "forward", "backward": "forward+backward"}[direction]
-    return Row("Single operators", f"{words}, {passes}", make, work)
+    return Row(own.section, own.name, make, own.work)
 
 
 def pictures(together):
-    work = "pictures-together" if together else "pictures"
+    own = ours.pictures("", together)
 
     def make(setting):
         folder, threads = setting.photo_folder(), setting.threads if together else 1
         return {
-            "ours": Work(setting.ours, f"{work} {folder} {PICTURES}", counts_memory=True),
+            "ours": Work(setting.ours, ours.pictures(folder, together).work, counts_memory=True),
             "PIL": Here(peers.pictures(folder, PICTURES, threads)),
         }
 
-    words = "on all threads" if together else "one by one"
-    return Row("Picture pipeline", f"{PICTURES} pictures, {words}", make, "" if together else work)
+    return Row(own.section, own.name, make, "" if together else "pictures")
 
 
 def cold_start():
@@ -188,7 +171,7 @@ ROWS = [
     *(inference(*row) for row in [*CLASSIFIERS, *WINDOWED]),
     *(int8(*row) for row in INT8),
     *(training(*row) for row in TRAINED),
-    *(operator(*row, direction) for row in OPERATORS for direction in ("forward", "backward")),
+    *(operator(*row, direction) for row in OPERATORS for direction in PASSES),
     pictures(together=False),
     pictures(together=True),
     cold_start(),

@@ -33,7 +33,7 @@ use regard::tasks::classify::{ClassLoss, Recipe};
 use regard::train::{Engine, Optimiser, SingleProcess};
 use regard::translate::{Search, translate as decode};
 use regard::weights::{Tensors, shapes, tensors, write_tensors};
-use regard::{PackedModel, Pass, device};
+use regard::{PackedModel, Pass, device, function};
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::path::Path;
@@ -287,6 +287,17 @@ fn operator(name: &str, sizes: &[usize], device: &Device) -> Operator {
                 };
                 Operator { inputs, run: Box::new(attend) }
             }
+        }
+        ("softmax" | "layer-norm" | "bias-gelu", &[rows, width]) => {
+            let x = random([1, 1, rows, width], device);
+            let [weight, bias] = [(); 2].map(|()| random([width], device));
+            let inputs = named(&[("x", x.to_data()), ("weight", weight.to_data()), ("bias", bias.to_data())]);
+            let run: Box<dyn Fn() -> Tensor<4>> = match name {
+                "softmax" => Box::new(move || function::softmax(x.clone())),
+                "layer-norm" => Box::new(move || function::layer_norm(x.clone(), weight.clone(), bias.clone(), 1e-6)),
+                _ => Box::new(move || function::bias_gelu(x.clone(), bias.clone())),
+            };
+            Operator { inputs, run }
         }
         _ => panic!("no operator `{name}` of {sizes:?}"),
     }
