@@ -11,7 +11,7 @@ use crate::math::exp_of_negative;
 use crate::product::{Matrix, Size, multiply, transpose};
 use crate::simd::{Vector, kernel};
 use crate::size;
-use crate::softmax::largest;
+use crate::softmax::rest_or_lowest;
 
 /// Queries of one task: a multiple of the rows that the product keeps in registers.
 pub(crate) const BLOCK: usize = 48;
@@ -347,24 +347,34 @@ kernel!(
 fn softmax_row_body<V: Vector>(scores: &mut [f32], row: &RowMask) -> f32 {
     let (scores, hidden) = scores.split_at_mut(row.seen);
     hidden.fill(0.0);
-    for i in (0..scores.len()).step_by(V::LANES) {
-        row.score::<V>(scores, i).put(scores, i);
+    // whole vectors, and a last one that stays in a register
+    let whole = scores.len() / V::LANES * V::LANES;
+    let rest = rest_or_lowest(row.score::<V>(scores, whole), scores.len());
+    let mut largest = rest;
+    for i in (0..whole).step_by(V::LANES) {
+        let score = row.score::<V>(scores, i);
+        largest = largest.max(score);
+        score.put(scores, i);
     }
-    let largest = largest::<V>(scores);
+    let largest = largest.max_lane();
     if largest == f32::NEG_INFINITY {
         scores.fill(0.0);
         return f32::INFINITY;
     }
-    let mut sum = V::zero();
-    for i in (0..scores.len()).step_by(V::LANES) {
-        exp_of_negative(V::get(scores, i).sub(V::splat(largest))).put(scores, i);
-        sum = sum.add(V::get(scores, i));
+    let (scores, last) = scores.split_at_mut(whole);
+    let rest = exp_of_negative(rest.sub(V::splat(largest)));
+    let mut sum = rest;
+    for scores in scores.chunks_exact_mut(V::LANES) {
+        let weight = exp_of_negative(V::get(scores, 0).sub(V::splat(largest)));
+        sum = sum.add(weight);
+        weight.put(scores, 0);
     }
     let sum = sum.sum();
     let scale = V::splat(1.0 / sum);
-    for i in (0..scores.len()).step_by(V::LANES) {
-        V::get(scores, i).mul(scale).put(scores, i);
+    for scores in scores.chunks_exact_mut(V::LANES) {
+        V::get(scores, 0).mul(scale).put(scores, 0);
     }
+    rest.mul(scale).put(last, 0);
     largest + sum.ln()
 }
 

@@ -212,9 +212,12 @@ fn normalise_planes_body<V: Vector>(
     for (plane, x) in x.chunks_exact(pixels).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let lowest = V::splat(if lines.activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY });
-        for i in (0..pixels).step_by(V::LANES) {
-            out.push(lowest.max(V::get(x, i).sub(mean).fma(scale, bias)), pixels - i);
+        let vectors = x.chunks_exact(V::LANES);
+        let rest = vectors.remainder();
+        for x in vectors {
+            out.push_vector(lowest.max(V::get(x, 0).sub(mean).fma(scale, bias)));
         }
+        out.push(lowest.max(V::get(rest, 0).sub(mean).fma(scale, bias)), rest.len());
     }
     out.finish();
 }
@@ -275,11 +278,16 @@ fn combine_planes_body<V: Vector>(
     for (plane, (x, grad)) in x.chunks_exact(pixels).zip(grad.chunks_exact(pixels)).enumerate() {
         let (mean, scale, bias) = lines.of_plane::<V>(first + plane);
         let [slope, pull, offset] = gradients[(first + plane) % gradients.len()].map(V::splat);
-        for i in (0..pixels).step_by(V::LANES) {
-            let centred = V::get(x, i).sub(mean);
-            let grad = pre_activation_grad(centred, scale, bias, lines.activation, V::get(grad, i));
-            out.push(grad.fma(slope, centred.fma(pull, offset)), pixels - i);
+        let (x, grad) = (x.chunks_exact(V::LANES), grad.chunks_exact(V::LANES));
+        let (rest, grad_rest) = (x.remainder(), grad.remainder());
+        for (x, grad) in x.zip(grad) {
+            let centred = V::get(x, 0).sub(mean);
+            let grad = pre_activation_grad(centred, scale, bias, lines.activation, V::get(grad, 0));
+            out.push_vector(grad.fma(slope, centred.fma(pull, offset)));
         }
+        let centred = V::get(rest, 0).sub(mean);
+        let grad = pre_activation_grad(centred, scale, bias, lines.activation, V::get(grad_rest, 0));
+        out.push(grad.fma(slope, centred.fma(pull, offset)), rest.len());
     }
     out.finish();
 }

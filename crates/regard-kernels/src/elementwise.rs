@@ -33,47 +33,44 @@ pub(crate) fn written_with<T: Send>(
     (out, results)
 }
 
-/// An array of zeros that tasks overwrite or add to piece by piece, and what they return.
+/// Two arrays, of so many pieces of the given lengths each, the last ones shorter; a task writes a piece of both.
 ///
-/// A task clears its own piece, just before and in its own cache: clearing the whole array first takes one thread and a
-/// trip through memory.
-pub(crate) fn zeroed_with<T: Send>(
-    len: usize,
-    piece: usize,
-    fill: impl Fn(usize, &mut [f32]) -> T + Sync,
-) -> (Vec<f32>, Vec<T>) {
-    let mut out = Vec::with_capacity(len);
-    let pieces = out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate();
-    let results = pieces.map(|(index, piece)| fill(index, cleared(piece))).collect();
-    // SAFETY: the pieces are the whole array, and each of them was cleared
-    unsafe { out.set_len(len) };
-    (out, results)
-}
-
-/// The same without results.
-pub(crate) fn zeroed(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
-    zeroed_with(len, piece, fill).0
-}
-
-/// Two arrays of zeros, of so many pieces of the given lengths each, the last ones shorter; a task has a piece of both.
-pub(crate) fn zeroed_pair(
+/// # Panics
+/// When a task does not.
+pub(crate) fn written_pair(
     [len, other]: [usize; 2],
     [piece, other_piece]: [usize; 2],
-    fill: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+    write: impl Fn(usize, &mut UninitWriter, &mut UninitWriter) + Sync,
 ) -> [Vec<f32>; 2] {
     assert_eq!(len.div_ceil(piece), other.div_ceil(other_piece), "arrays of as many pieces");
     let mut arrays = [Vec::with_capacity(len), Vec::with_capacity(other)];
     let [first, second] = &mut arrays;
     let first = first.spare_capacity_mut()[..len].par_chunks_mut(piece);
-    first
-        .zip(second.spare_capacity_mut()[..other].par_chunks_mut(other_piece))
-        .enumerate()
-        .for_each(|(index, (first, second))| fill(index, cleared(first), cleared(second)));
+    first.zip(second.spare_capacity_mut()[..other].par_chunks_mut(other_piece)).enumerate().for_each(
+        |(index, (first, second))| {
+            let (mut first, mut second) = (UninitWriter::new(first), UninitWriter::new(second));
+            write(index, &mut first, &mut second);
+            assert!(first.is_full() && second.is_full(), "a task left elements of its pieces");
+        },
+    );
     for (array, len) in arrays.iter_mut().zip([len, other]) {
-        // SAFETY: the pieces are the whole array, and each of them was cleared
+        // SAFETY: the pieces are the whole array, and every one is full; a task that panics does not come here
         unsafe { array.set_len(len) };
     }
     arrays
+}
+
+/// An array of zeros that tasks overwrite or add to piece by piece.
+///
+/// A task clears its own piece, just before and in its own cache: clearing the whole array first takes one thread and a
+/// trip through memory.
+pub(crate) fn zeroed(len: usize, piece: usize, fill: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    let mut out = Vec::with_capacity(len);
+    let pieces = out.spare_capacity_mut()[..len].par_chunks_mut(piece.max(1)).enumerate();
+    pieces.for_each(|(index, piece)| fill(index, cleared(piece)));
+    // SAFETY: the pieces are the whole array, and each of them was cleared
+    unsafe { out.set_len(len) };
+    out
 }
 
 fn cleared(piece: &mut [MaybeUninit<f32>]) -> &mut [f32] {

@@ -4,12 +4,13 @@
 use rayon::prelude::*;
 
 use crate::attention::{BLOCK, softmax_row_backward};
-use crate::elementwise::{add_all, piece, zeroed, zeroed_pair, zeroed_with};
-use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows};
+use crate::elementwise::{add_all, piece, written, written_pair, written_with};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows, push_rows};
 use crate::heads::Head;
+use crate::parallel::with_scratch;
 use crate::product::{self, Matrix, Size, transpose, transpose_strided};
 use crate::size;
-use crate::uninit::UninitWriter;
+use crate::uninit::{UninitWriter, new_array};
 use crate::{gelu, layer_norm};
 
 /// Fewest rows of a group of pictures: enough for products to be worth their packed sides.
@@ -49,19 +50,19 @@ pub const PARAMETERS: [&str; 12] = [
 ];
 
 /// What the forward pass saves of a group of pictures for the backward pass.
-struct Saved<T> {
+struct Saved<'a> {
     /// `[rows, 3D]`
-    qkv: T,
+    qkv: &'a [f32],
     /// `[rows, D]`, the output of the heads
-    attended: T,
+    attended: &'a [f32],
     /// `[rows, D]`, after the first sum
-    middle: T,
+    middle: &'a [f32],
     /// `[rows, M]`, before the activation
-    inner: T,
+    inner: &'a [f32],
     /// Mean and scale of each row in both norms: `[rows, 2]` each
-    norms: [T; 2],
+    norms: [&'a [f32]; 2],
     /// Log-sum-exp of each query: `[pictures, A, N]`
-    lse: T,
+    lse: &'a [f32],
 }
 
 impl Encoder {
@@ -82,8 +83,8 @@ impl Encoder {
         let (d, maps) = (self.dim, self.maps(&parameters));
         let (rows, group) = (x.len() / d, self.group());
         let pieces = [d, self.saved()].map(|width| group * width);
-        let [out, saved] = zeroed_pair([x.len(), rows * self.saved()], pieces, |index, out, saved| {
-            self.forward_group(piece(x, index, group * d), &maps, &parameters, self.split_mut(saved), out);
+        let [out, saved] = written_pair([x.len(), rows * self.saved()], pieces, |index, out, saved| {
+            self.forward_group(piece(x, index, group * d), &maps, &parameters, saved, out);
         });
         (out, saved)
     }
@@ -94,9 +95,11 @@ impl Encoder {
         self.check(x, &parameters);
         let maps = self.maps(&parameters);
         let group = self.group() * self.dim;
-        zeroed(x.len(), group, |index, out| {
-            let mut saved = vec![0.0; out.len() / self.dim * self.saved()];
-            self.forward_group(piece(x, index, group), &maps, &parameters, self.split_mut(&mut saved), out);
+        written(x.len(), group, |index, out| {
+            let x = piece(x, index, group);
+            with_scratch(x.len() / self.dim * self.saved(), |saved| {
+                self.forward_group(x, &maps, &parameters, &mut UninitWriter::overwrite(saved), out);
+            });
         })
     }
 
@@ -112,37 +115,32 @@ impl Encoder {
         x: &[f32],
         maps: &[Panels; 4],
         parameters: &[&[f32]; 12],
-        saved: Saved<&mut [f32]>,
-        out: &mut [f32],
+        saved: &mut UninitWriter,
+        out: &mut UninitWriter,
     ) {
-        let [norm1, norm1_bias, _, qkv, _, proj, norm2, norm2_bias, _, fc1, _, fc2] = *parameters;
-        let (d, m) = (self.dim, self.inner);
-        let mut normed = vec![0.0; x.len()];
-        layer_norm::forward_rows(
-            x,
-            norm1,
-            norm1_bias,
-            self.epsilon,
-            &mut UninitWriter::overwrite(&mut normed),
-            saved.norms[0],
-        );
-        multiply_rows(&normed, d, &maps[0], Init::ColumnBias(qkv), saved.qkv);
-        self.attend(saved.qkv, saved.attended, saved.lse);
-        saved.middle.copy_from_slice(x);
-        multiply_rows(saved.attended, d, &maps[1], Init::OutPlusColumnBias(proj), saved.middle);
-        layer_norm::forward_rows(
-            saved.middle,
-            norm2,
-            norm2_bias,
-            self.epsilon,
-            &mut UninitWriter::overwrite(&mut normed),
-            saved.norms[1],
-        );
-        multiply_rows(&normed, d, &maps[2], Init::ColumnBias(fc1), saved.inner);
-        let mut active = vec![0.0; saved.inner.len()];
-        gelu::forward(saved.inner, &[], &mut UninitWriter::overwrite(&mut active));
-        out.copy_from_slice(saved.middle);
-        multiply_rows(&active, m, &maps[3], Init::OutPlusColumnBias(fc2), out);
+        let [norm1, norm1_bias, _, qkv_bias, _, proj, norm2, norm2_bias, _, fc1, _, fc2] = *parameters;
+        let (d, m, epsilon) = (self.dim, self.inner, self.epsilon);
+        let rows = x.len() / d;
+        let lengths = self.saved_widths().map(|width| rows * width);
+        saved.push_parts(lengths, |[qkv, attended, middle, inner, first_norm, second_norm, lse]| {
+            for part in [&mut *attended, first_norm, second_norm, lse] {
+                part.push_zeros(part.room());
+            }
+            let mut normed = new_array(x.len(), |normed| {
+                layer_norm::forward_rows(x, norm1, norm1_bias, epsilon, normed, first_norm.written());
+            });
+            push_rows(&normed, d, &maps[0], Init::ColumnBias(qkv_bias), qkv);
+            self.attend(qkv.written(), attended.written(), lse.written());
+            middle.push_slice(x);
+            let middle = middle.written();
+            multiply_rows(attended.written(), d, &maps[1], Init::OutPlusColumnBias(proj), middle);
+            let again = &mut UninitWriter::overwrite(&mut normed);
+            layer_norm::forward_rows(middle, norm2, norm2_bias, epsilon, again, second_norm.written());
+            push_rows(&normed, d, &maps[2], Init::ColumnBias(fc1), inner);
+            let active = new_array(rows * m, |active| gelu::forward(inner.written(), &[], active));
+            out.push_slice(middle);
+            multiply_rows(&active, m, &maps[3], Init::OutPlusColumnBias(fc2), out.written());
+        });
     }
 
     /// Gradients of the input and of the parameters; the latter are empty when not wanted.
@@ -166,11 +164,11 @@ impl Encoder {
         let groups = (x.len() / d).div_ceil(group);
         // by shapes alone: sums in other parts have other bits
         let part = groups.div_ceil((NUMBERS / numbers).clamp(2, PARTS)).max(1) * group;
-        let (input_grad, sums) = zeroed_with(x.len(), part * d, |index, input_grad| {
+        let (input_grad, sums) = written_with(x.len(), part * d, |index, input_grad| {
             let [x, grad] = [x, grad].map(|x| piece(x, index, part * d));
             let saved = piece(saved, index, part * self.saved());
             let mut sums = self.lengths().map(|len| vec![0.0; len]);
-            for (index, input_grad) in input_grad.chunks_mut(group * d).enumerate() {
+            for index in 0..x.len().div_ceil(group * d) {
                 let [x, grad] = [x, grad].map(|x| piece(x, index, group * d));
                 let saved = self.split(piece(saved, index, group * self.saved()));
                 self.backward_group([x, grad], &maps, &parameters, &saved, input_grad, &mut sums, wanted);
@@ -196,8 +194,8 @@ impl Encoder {
         [x, grad]: [&[f32]; 2],
         maps: &[Panels; 4],
         parameters: &[&[f32]; 12],
-        saved: &Saved<&[f32]>,
-        input_grad: &mut [f32],
+        saved: &Saved,
+        input_grad: &mut UninitWriter,
         sums: &mut [Vec<f32>; 12],
         wanted: bool,
     ) {
@@ -210,59 +208,32 @@ impl Encoder {
                 add_products(x, out_grad, rows, weight, bias);
             }
         };
-        let mut active = vec![0.0; rows * m];
-        gelu::forward(saved.inner, &[], &mut UninitWriter::overwrite(&mut active));
+        let mut active = new_array(rows * m, |active| gelu::forward(saved.inner, &[], active));
         add(10, &active, grad);
         multiply_rows(grad, d, &maps[3], Init::Zero, &mut active);
-        let mut inner = vec![0.0; rows * m];
-        gelu::backward(saved.inner, &[], &active, &mut UninitWriter::overwrite(&mut inner));
-        let mut normed = vec![0.0; rows * d];
+        let inner = new_array(rows * m, |inner| gelu::backward(saved.inner, &[], &active, inner));
         let mut statistics = vec![0.0; rows * 2];
-        layer_norm::forward_rows(
-            saved.middle,
-            norm2,
-            norm2_bias,
-            self.epsilon,
-            &mut UninitWriter::overwrite(&mut normed),
-            &mut statistics,
-        );
+        let mut normed = new_array(rows * d, |normed| {
+            layer_norm::forward_rows(saved.middle, norm2, norm2_bias, self.epsilon, normed, &mut statistics);
+        });
         add(8, &normed, &inner);
         multiply_rows(&inner, m, &maps[2], Init::Zero, &mut normed);
-        let mut middle = vec![0.0; rows * d];
-        let mut norm_sums = vec![0.0; 2 * d];
-        layer_norm::backward_rows(
-            saved.middle,
-            norm2,
-            saved.norms[1],
-            &normed,
-            &mut UninitWriter::overwrite(&mut middle),
-            &mut norm_sums,
-        );
+        let [mut first_sums, mut norm_sums] = [(); 2].map(|()| vec![0.0; 2 * d]);
+        let mut middle = new_array(rows * d, |middle| {
+            layer_norm::backward_rows(saved.middle, norm2, saved.norms[1], &normed, middle, &mut norm_sums);
+        });
         middle.iter_mut().zip(grad).for_each(|(middle, grad)| *middle += grad);
         add(4, saved.attended, &middle);
         multiply_rows(&middle, d, &maps[1], Init::Zero, &mut normed);
         let mut qkv = vec![0.0; rows * 3 * d];
         self.attend_backward(saved, &normed, &mut qkv);
-        layer_norm::forward_rows(
-            x,
-            norm1,
-            norm1_bias,
-            self.epsilon,
-            &mut UninitWriter::overwrite(&mut normed),
-            &mut statistics,
-        );
+        let again = &mut UninitWriter::overwrite(&mut normed);
+        layer_norm::forward_rows(x, norm1, norm1_bias, self.epsilon, again, &mut statistics);
         add(2, &normed, &qkv);
         multiply_rows(&qkv, 3 * d, &maps[0], Init::Zero, &mut normed);
-        let mut first_sums = vec![0.0; 2 * d];
-        layer_norm::backward_rows(
-            x,
-            norm1,
-            saved.norms[0],
-            &normed,
-            &mut UninitWriter::overwrite(input_grad),
-            &mut first_sums,
-        );
-        input_grad.iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
+        let start = input_grad.len();
+        layer_norm::backward_rows(x, norm1, saved.norms[0], &normed, input_grad, &mut first_sums);
+        input_grad.written()[start..].iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
         for (first, norm_sums) in [(0, first_sums), (6, norm_sums)] {
             for (sum, part) in sums[first..first + 2].iter_mut().flatten().zip(norm_sums) {
                 *sum += part;
@@ -285,7 +256,7 @@ impl Encoder {
     }
 
     /// Adds the gradients of queries, keys and values to `[rows, 3D]` zeros.
-    fn attend_backward(&self, saved: &Saved<&[f32]>, grad: &[f32], qkv_grad: &mut [f32]) {
+    fn attend_backward(&self, saved: &Saved, grad: &[f32], qkv_grad: &mut [f32]) {
         let (n, d, k) = (self.tokens, self.dim, self.dim / self.heads);
         let row = self.head(0).row();
         let [mut keys_t, mut values_t] = [vec![0.0; k * n], vec![0.0; k * n]];
@@ -351,29 +322,24 @@ impl Encoder {
 
     /// Numbers saved of a row.
     fn saved(&self) -> usize {
-        5 * self.dim + self.inner + 4 + self.heads
+        self.saved_widths().iter().sum()
     }
 
-    fn split<'a>(&self, saved: &'a [f32]) -> Saved<&'a [f32]> {
+    /// What they are, in the order of [`Saved`].
+    fn saved_widths(&self) -> [usize; 7] {
+        let (d, m) = (self.dim, self.inner);
+        [3 * d, d, d, m, 2, 2, self.heads]
+    }
+
+    fn split<'a>(&self, saved: &'a [f32]) -> Saved<'a> {
         let rows = saved.len() / self.saved();
         let mut rest = saved;
-        let mut next = |width: usize| {
+        let [qkv, attended, middle, inner, first, second, lse] = self.saved_widths().map(|width| {
             let (part, others) = rest.split_at(rows * width);
             rest = others;
             part
-        };
-        let (d, m) = (self.dim, self.inner);
-        let (qkv, attended, middle, inner) = (next(3 * d), next(d), next(d), next(m));
-        Saved { qkv, attended, middle, inner, norms: [next(2), next(2)], lse: next(self.heads) }
-    }
-
-    fn split_mut<'a>(&self, saved: &'a mut [f32]) -> Saved<&'a mut [f32]> {
-        let rows = saved.len() / self.saved();
-        let mut rest = saved;
-        let mut next = |width: usize| rest.split_off_mut(..rows * width).expect("as long as its parts");
-        let (d, m) = (self.dim, self.inner);
-        let (qkv, attended, middle, inner) = (next(3 * d), next(d), next(d), next(m));
-        Saved { qkv, attended, middle, inner, norms: [next(2), next(2)], lse: next(self.heads) }
+        });
+        Saved { qkv, attended, middle, inner, norms: [first, second], lse }
     }
 
     fn check(&self, x: &[f32], parameters: &[&[f32]; 12]) {

@@ -118,10 +118,16 @@ fn norm_relu_backward_body<V: Vector>(
     grad: &mut [f32],
     sums: &mut NormGrads,
 ) {
-    let len = x.len() / norm.mean.len();
+    let rows = norm.mean.len();
+    let len = x.len() / rows;
+    // lengths are checked here and not at every row, of which some have one tile
+    let Norm { scale, shift, mean, inverse } = norm;
+    let (scale, shift, mean, inverse) = (&scale[..rows], &shift[..rows], &mean[..rows], &inverse[..rows]);
+    let (bias_sums, weight_sums) = (&mut sums.bias[..rows], &mut sums.weight[..rows]);
+    let valid = &valid[..TILE];
     for (row, (x, grad)) in x.chunks_exact(len).zip(grad.chunks_exact_mut(len)).enumerate() {
-        let (scale, shift, mean) = (V::splat(norm.scale[row]), V::splat(norm.shift[row]), V::splat(norm.mean[row]));
-        let [bias, weight] = means.of_row(row, norm);
+        let [bias, weight] = means.of_row(row, norm).map(V::splat);
+        let (scale, shift, mean) = (V::splat(scale[row]), V::splat(shift[row]), V::splat(mean[row]));
         let (mut sum, mut product) = ([V::zero(); 2], [V::zero(); 2]);
         for (x, grad) in x.chunks_exact(TILE).zip(grad.chunks_exact_mut(TILE)) {
             for (index, lane) in (0..TILE).step_by(V::LANES).enumerate() {
@@ -131,13 +137,13 @@ fn norm_relu_backward_body<V: Vector>(
                 let centred = x.sub(mean);
                 sum[index % 2] = sum[index % 2].add(slope);
                 product[index % 2] = slope.fma(centred, product[index % 2]);
-                let slope = slope.sub(V::splat(bias)).sub(centred.mul(V::splat(weight))).mul(scale);
+                let slope = slope.sub(bias).sub(centred.mul(weight)).mul(scale);
                 // pixels beyond the edge are not part of the batch
                 slope.mul(V::get(valid, lane)).put(grad, lane);
             }
         }
-        sums.bias[row] += sum[0].add(sum[1]).sum();
-        sums.weight[row] += product[0].add(product[1]).sum() * norm.inverse[row];
+        bias_sums[row] += sum[0].add(sum[1]).sum();
+        weight_sums[row] += product[0].add(product[1]).sum() * inverse[row];
     }
 }
 

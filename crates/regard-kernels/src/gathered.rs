@@ -227,6 +227,13 @@ pub(crate) fn multiply_uninit(
     multiply_kernel(left, b, start, Output::New(out), stride);
 }
 
+/// The same at the end of what was written, rows one after the other.
+pub(crate) fn push_product(left: Gathered, b: &Panels, start: Init, out: &mut UninitWriter) {
+    let len = size::product("product", &[left.range.1 - left.range.0, b.columns]);
+    // SAFETY: a product writes every element of its rows, and these are as long as `b` has columns
+    unsafe { out.fill(len, |out| multiply_uninit(left, b, start, (out, b.columns))) };
+}
+
 /// Where a product goes.
 enum Output<'a> {
     Floats(&'a mut [f32]),
@@ -243,6 +250,12 @@ pub(crate) fn multiply_rows(x: &[f32], inner: usize, b: &Panels, start: Init, ou
     let (rows, offsets) = (Offsets::strided(x.len() / inner, inner), Offsets::strided(inner, 1));
     let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets };
     multiply(left, b, start, (out, b.columns));
+}
+
+/// The same at the end of what was written.
+pub(crate) fn push_rows(x: &[f32], inner: usize, b: &Panels, start: Init, out: &mut UninitWriter) {
+    let (rows, offsets) = (Offsets::strided(x.len() / inner, inner), Offsets::strided(inner, 1));
+    push_product(Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets }, b, start, out);
 }
 
 #[inline(always)]

@@ -1,6 +1,6 @@
 //! The exact GELU, `x` times the normal distribution at `x`, alone and after adding a bias to rows.
 
-use crate::elementwise::{add_all, piece, rows_per_task, written, zeroed_with};
+use crate::elementwise::{add_all, piece, rows_per_task, written, written_with};
 use crate::math::normal;
 use crate::simd::{Vector, kernel};
 use crate::uninit::UninitWriter;
@@ -33,12 +33,12 @@ pub fn bias_gelu_backward(x: &[f32], bias: &[f32], grad: &[f32]) -> [Vec<f32>; 2
     assert_eq!(x.len(), grad.len(), "input and gradient differ in length");
     let width = bias.len();
     let task = rows_per_task(width) * width;
-    let (input_grad, partials) = zeroed_with(x.len(), task, |index, out| {
+    let (input_grad, partials) = written_with(x.len(), task, |index, out| {
         let mut partial = vec![0.0; width];
-        let rows = piece(x, index, task).chunks_exact(width).zip(piece(grad, index, task).chunks_exact(width));
-        for (out, (x, grad)) in out.chunks_exact_mut(width).zip(rows) {
-            backward(x, bias, grad, &mut UninitWriter::overwrite(out));
-            partial.iter_mut().zip(&*out).for_each(|(sum, g)| *sum += g);
+        for (x, grad) in piece(x, index, task).chunks_exact(width).zip(piece(grad, index, task).chunks_exact(width)) {
+            let start = out.len();
+            backward(x, bias, grad, out);
+            partial.iter_mut().zip(&out.written()[start..]).for_each(|(sum, g)| *sum += g);
         }
         partial
     });
@@ -65,10 +65,14 @@ fn biased<V: Vector>(x: &[f32], bias: &[f32], i: usize) -> V {
 kernel!(pub(crate) fn forward<'a, 'b>(x: &'a [f32], bias: &'a [f32], out: &'a mut UninitWriter<'b>) = forward_body);
 #[inline(always)]
 fn forward_body<V: Vector>(x: &[f32], bias: &[f32], out: &mut UninitWriter) {
-    let mut out = out.local();
-    for i in (0..x.len()).step_by(V::LANES) {
+    let (whole, mut out) = (x.len() / V::LANES * V::LANES, out.local());
+    for i in (0..whole).step_by(V::LANES) {
         let value = biased::<V>(x, bias, i);
-        out.push(value.mul(normal(value).1), x.len() - i);
+        out.push_vector(value.mul(normal(value).1));
+    }
+    if whole < x.len() {
+        let value = biased::<V>(x, bias, whole);
+        out.push(value.mul(normal(value).1), x.len() - whole);
     }
     out.finish();
 }
@@ -88,11 +92,16 @@ fn in_place_body<V: Vector>(x: &mut [f32]) {
 kernel!(pub(crate) fn backward<'a, 'b>(x: &'a [f32], bias: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>) = backward_body);
 #[inline(always)]
 fn backward_body<V: Vector>(x: &[f32], bias: &[f32], grad: &[f32], input_grad: &mut UninitWriter) {
-    let mut input_grad = input_grad.local();
-    for i in (0..x.len()).step_by(V::LANES) {
+    let (whole, mut input_grad) = (x.len() / V::LANES * V::LANES, input_grad.local());
+    for i in (0..whole).step_by(V::LANES) {
         let value = biased::<V>(x, bias, i);
         let (density, distribution) = normal(value);
-        input_grad.push(value.fma(density, distribution).mul(V::get(grad, i)), x.len() - i);
+        input_grad.push_vector(value.fma(density, distribution).mul(V::get(grad, i)));
+    }
+    if whole < x.len() {
+        let value = biased::<V>(x, bias, whole);
+        let (density, distribution) = normal(value);
+        input_grad.push(value.fma(density, distribution).mul(V::get(grad, whole)), x.len() - whole);
     }
     input_grad.finish();
 }

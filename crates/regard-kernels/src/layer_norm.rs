@@ -2,6 +2,7 @@
 
 use crate::elementwise::{add_all, piece, rows_per_task, written_with};
 use crate::simd::{Vector, kernel};
+use crate::softmax::lanes_of_rest;
 use crate::uninit::UninitWriter;
 
 /// The output and, for the backward pass, `[mean, 1/deviation]` of every row.
@@ -57,34 +58,38 @@ fn forward_rows_body<V: Vector>(
     statistics: &mut [f32],
 ) {
     let width = weight.len();
-    let count = width as f32;
-    let whole = width / V::LANES * V::LANES;
+    let (count, whole) = (width as f32, width / V::LANES * V::LANES);
+    // vectors that need no check, and what is left of a row: fewer lanes than a vector has, maybe none
+    let ((weight, weight_rest), (bias, bias_rest)) = (weight.split_at(whole), bias.split_at(whole));
+    let (weight_rest, bias_rest) = (V::get(weight_rest, 0), V::get(bias_rest, 0));
+    let present = lanes_of_rest::<V>(width);
     let mut out = out.local();
     for (x, statistics) in x.chunks_exact(width).zip(statistics.chunks_exact_mut(2)) {
-        let mut sum = V::zero();
-        for i in (0..width).step_by(V::LANES) {
-            sum = sum.add(V::get(x, i));
+        let (x, rest) = x.split_at(whole);
+        let rest = V::get(rest, 0);
+        let mut sum = rest;
+        for x in x.chunks_exact(V::LANES) {
+            sum = sum.add(V::get(x, 0));
         }
         let mean = sum.sum() / count;
-        let mut squares = V::zero();
-        for i in (0..whole).step_by(V::LANES) {
-            let centred = V::get(x, i).sub(V::splat(mean));
-            squares = centred.fma(centred, squares);
-        }
-        if whole < width {
-            // the missing lanes of a short vector are zero, not the mean: a centred copy leaves them out
-            let mut copy = [0.0; 16];
-            let copy = &mut copy[..width - whole];
-            V::get(x, whole).sub(V::splat(mean)).put(copy, 0);
-            let centred = V::get(copy, 0);
+        let centre = V::splat(mean);
+        // lanes that a row lacks are zero, not the mean
+        let rest = rest.sub(centre).mul(present);
+        let mut squares = rest.mul(rest);
+        for x in x.chunks_exact(V::LANES) {
+            let centred = V::get(x, 0).sub(centre);
             squares = centred.fma(centred, squares);
         }
         let scale = 1.0 / (squares.sum() / count + epsilon).sqrt();
-        for i in (0..width).step_by(V::LANES) {
-            let normal = V::get(x, i).sub(V::splat(mean)).mul(V::splat(scale));
-            out.push(normal.fma(V::get(weight, i), V::get(bias, i)), width - i);
-        }
         statistics.copy_from_slice(&[mean, scale]);
+        let scale = V::splat(scale);
+        let lines = weight.chunks_exact(V::LANES).zip(bias.chunks_exact(V::LANES));
+        for (x, (weight, bias)) in x.chunks_exact(V::LANES).zip(lines) {
+            out.push_vector(V::get(x, 0).sub(centre).mul(scale).fma(V::get(weight, 0), V::get(bias, 0)));
+        }
+        if whole < width {
+            out.push(rest.mul(scale).fma(weight_rest, bias_rest), width - whole);
+        }
     }
     out.finish();
 }
@@ -101,29 +106,47 @@ fn backward_rows_body<V: Vector>(
 ) {
     let mut input_grad = input_grad.local();
     let width = weight.len();
+    let whole = width / V::LANES * V::LANES;
     let (weight_grad, bias_grad) = partial.split_at_mut(width);
+    let (weight_grad, weight_grad_rest) = weight_grad.split_at_mut(whole);
+    let (bias_grad, bias_grad_rest) = bias_grad.split_at_mut(whole);
+    let (weight, weight_rest) = weight.split_at(whole);
+    let weight_rest = V::get(weight_rest, 0);
+    let (mut weight_grad_sum, mut bias_grad_sum) = (V::get(weight_grad_rest, 0), V::get(bias_grad_rest, 0));
     for ((x, grad), statistics) in x.chunks_exact(width).zip(grad.chunks_exact(width)).zip(statistics.chunks_exact(2)) {
         let (mean, scale) = (V::splat(statistics[0]), V::splat(statistics[1]));
-        let (mut sum, mut product) = (V::zero(), V::zero());
-        for i in (0..width).step_by(V::LANES) {
-            let normal = V::get(x, i).sub(mean).mul(scale);
-            let slope = V::get(grad, i);
-            slope.fma(normal, V::get(weight_grad, i)).put(weight_grad, i);
-            slope.add(V::get(bias_grad, i)).put(bias_grad, i);
-            // the gradient is zero in lanes that a short row lacks, so they add nothing
-            let slope = slope.mul(V::get(weight, i));
+        let ((x, rest), (grad, grad_rest)) = (x.split_at(whole), grad.split_at(whole));
+        let (rest, grad_rest) = (V::get(rest, 0).sub(mean).mul(scale), V::get(grad_rest, 0));
+        // the gradient is zero in lanes that a row lacks, so they add nothing
+        let slope_rest = grad_rest.mul(weight_rest);
+        let (mut sum, mut product) = (slope_rest, slope_rest.mul(rest));
+        let grads = weight_grad.chunks_exact_mut(V::LANES).zip(bias_grad.chunks_exact_mut(V::LANES));
+        let rows = x.chunks_exact(V::LANES).zip(grad.chunks_exact(V::LANES));
+        for (((x, grad), weight), (weight_grad, bias_grad)) in rows.zip(weight.chunks_exact(V::LANES)).zip(grads) {
+            let (normal, grad) = (V::get(x, 0).sub(mean).mul(scale), V::get(grad, 0));
+            grad.fma(normal, V::get(weight_grad, 0)).put(weight_grad, 0);
+            grad.add(V::get(bias_grad, 0)).put(bias_grad, 0);
+            let slope = grad.mul(V::get(weight, 0));
             sum = sum.add(slope);
             product = slope.fma(normal, product);
         }
         let sum = V::splat(sum.sum() / width as f32);
         let product = V::splat(product.sum() / width as f32);
-        for i in (0..width).step_by(V::LANES) {
-            let normal = V::get(x, i).sub(mean).mul(scale);
-            let slope = V::get(grad, i).mul(V::get(weight, i));
-            input_grad.push(slope.sub(sum).sub(normal.mul(product)).mul(scale), width - i);
+        let rows = x.chunks_exact(V::LANES).zip(grad.chunks_exact(V::LANES));
+        for ((x, grad), weight) in rows.zip(weight.chunks_exact(V::LANES)) {
+            let normal = V::get(x, 0).sub(mean).mul(scale);
+            let slope = V::get(grad, 0).mul(V::get(weight, 0));
+            input_grad.push_vector(slope.sub(sum).sub(normal.mul(product)).mul(scale));
+        }
+        if whole < width {
+            weight_grad_sum = grad_rest.fma(rest, weight_grad_sum);
+            bias_grad_sum = bias_grad_sum.add(grad_rest);
+            input_grad.push(slope_rest.sub(sum).sub(rest.mul(product)).mul(scale), width - whole);
         }
     }
     input_grad.finish();
+    weight_grad_sum.put(weight_grad_rest, 0);
+    bias_grad_sum.put(bias_grad_rest, 0);
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use rayon::prelude::*;
 
 use crate::elementwise::{add_all, piece, rows_per_task, share, written};
-use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows, multiply_uninit, panel_width};
+use crate::gathered::{Gathered, Init, Offsets, Panels, multiply_rows, panel_width, push_product, push_rows};
 use crate::product::{Matrix, transpose};
 use crate::size;
+use crate::uninit::new_array;
 
 /// Rows of one task.
 const TASK: usize = 96;
@@ -110,9 +111,8 @@ impl Linear {
                 };
                 let grad_t = transpose(grad, outputs, count);
                 let left = Gathered { data: &grad_t, rows: &columns, range: (0, outputs), inner };
-                let mut weight = vec![0.0; outputs * inputs];
                 let x = Panels::new(Matrix::rows(x, inputs), rows, inputs);
-                multiply(left, &x, Init::Zero, (&mut weight, inputs));
+                let weight = new_array(outputs * inputs, |weight| push_product(left, &x, Init::Zero, weight));
                 let mut bias = vec![0.0; outputs];
                 for grad in grad.chunks_exact(outputs) {
                     bias.iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad);
@@ -136,14 +136,7 @@ impl Linear {
 
 /// `[rows, inner] x [inner, n] -> [rows, n]`
 fn product(x: &[f32], inner: usize, b: &Panels, start: Init, n: usize) -> Vec<f32> {
-    let offsets = Offsets::strided(inner, 1);
-    written(x.len() / inner * n, TASK * n, |index, out| {
-        let x = piece(x, index, TASK * inner);
-        let rows = Offsets::strided(x.len() / inner, inner);
-        let left = Gathered { data: x, rows: &rows, range: (0, rows.len()), inner: &offsets };
-        // SAFETY: a product writes every element of its rows, and these are as long as `b` has columns
-        unsafe { out.fill_rest(|out| multiply_uninit(left, b, start, (out, n))) };
-    })
+    written(x.len() / inner * n, TASK * n, |index, out| push_rows(piece(x, index, TASK * inner), inner, b, start, out))
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, zeroed};
+use crate::elementwise::{add_all, written};
 use crate::product::{Matrix, Size, add_row_products, multiply};
 use crate::size;
 use crate::tile::{self, Groups, TILE, WindowOrigin};
+use crate::uninit::UninitWriter;
 use crate::window::{Border, Window, interleave, separate};
 
 /// `query, key [B, A*K, H, W]`, `value [B, A*V, H, W]`, heads outermost in the channels; scores are plain products.
@@ -36,7 +37,7 @@ impl Local {
     }
 
     fn attend(&self, inputs: Inputs) -> Vec<f32> {
-        zeroed(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
+        written(inputs[2].len(), self.value_width * self.window.pixels(), |index, out| {
             let (head, inputs) = self.head(index, inputs);
             head.attend_head(inputs, out);
         })
@@ -55,7 +56,7 @@ impl Local {
         (Self { batch: 1, heads: 1, ..*self }, parts)
     }
 
-    fn attend_head(&self, inputs: Inputs, out: &mut [f32]) {
+    fn attend_head(&self, inputs: Inputs, out: &mut UninitWriter) {
         let window = &self.window;
         let image = Image::new(self, inputs);
         let bands = window.bands(|rows| {
@@ -73,7 +74,7 @@ impl Local {
             }
             band
         });
-        bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
+        window.join_bands(&bands, out);
     }
 
     /// One gradient for each input.

@@ -10,7 +10,7 @@ mod backward;
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::elementwise::zeroed;
+use crate::elementwise::written;
 use crate::gamma::{Moments, MomentsAccumulator, Norm, valid};
 use crate::parallel::with_scratch;
 use crate::product::{Matrix, Size, multiply};
@@ -193,7 +193,7 @@ impl Pairwise {
         let window = &self.window;
         let gamma = Gamma::new(self, inputs[4], moments);
         let image = self.values * window.pixels();
-        zeroed(self.batch * image, image, |index, out| {
+        written(self.batch * image, image, |index, out| {
             let image = Image::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -212,7 +212,7 @@ impl Pairwise {
                 });
                 band
             });
-            bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
+            window.join_bands(&bands, out);
         })
     }
 

@@ -53,7 +53,7 @@ impl Pointwise {
                     }
                 };
                 // SAFETY: a product writes all of its columns, and the columns of all products are those of the output
-                unsafe { out.fill_rest(write) };
+                unsafe { out.fill(outputs * pixels, write) };
                 return;
             }
             let panels = Panels::new(Matrix::rows(&joined, columns), inputs, columns);

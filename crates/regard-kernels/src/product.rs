@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use crate::simd::{Vector, kernel};
 use crate::size;
-use crate::uninit::as_uninit;
+use crate::uninit::{as_uninit, new_array};
 
 /// A matrix whose element (i, j) is at `i * row + j * column`; transposing swaps the two.
 #[derive(Clone, Copy)]
@@ -237,9 +237,8 @@ unsafe fn row_block<V: Vector, const R: usize, const C: usize>(
 
 /// `[rows, columns] -> [columns, stride]`, zeros after `rows`.
 pub(crate) fn transpose(x: &[f32], columns: usize, stride: usize) -> Vec<f32> {
-    let mut out = vec![0.0; columns * stride];
-    transpose_into(x, columns, stride, &mut out);
-    out
+    let rows = x.len() / columns;
+    new_array(columns * stride, |out| out.push_transposed([rows, columns], (x, columns), stride))
 }
 
 /// The same into a buffer; what lies after `rows` stays as it is.

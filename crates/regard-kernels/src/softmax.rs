@@ -1,10 +1,9 @@
 //! Softmax and log-softmax over rows.
 
-use rayon::prelude::*;
-
-use crate::elementwise::rows_per_task;
+use crate::elementwise::{piece, rows_per_task, written};
 use crate::math::exp_of_negative;
-use crate::simd::{Vector, kernel};
+use crate::simd::{MOST_LANES, Vector, kernel};
+use crate::uninit::UninitWriter;
 
 /// Softmax of every row of `width`.
 pub fn softmax(x: &[f32], width: usize) -> Vec<f32> {
@@ -26,108 +25,141 @@ pub fn log_softmax_backward(out: &[f32], grad: &[f32], width: usize) -> Vec<f32>
     each_row_pair(out, grad, width, log_softmax_backward_rows)
 }
 
-fn each_row(x: &[f32], width: usize, rows: fn(&[f32], &mut [f32], usize)) -> Vec<f32> {
+fn each_row(x: &[f32], width: usize, rows: fn(&[f32], &mut UninitWriter, usize)) -> Vec<f32> {
     assert!(width > 0 && x.len().is_multiple_of(width), "softmax: rows of {width} do not divide {} values", x.len());
-    let mut out = vec![0.0; x.len()];
     let task = rows_per_task(width) * width;
-    out.par_chunks_mut(task).zip(x.par_chunks(task)).for_each(|(out, x)| rows(x, out, width));
-    out
+    written(x.len(), task, |index, out| rows(piece(x, index, task), out, width))
 }
 
-fn each_row_pair(out: &[f32], grad: &[f32], width: usize, rows: fn(&[f32], &[f32], &mut [f32], usize)) -> Vec<f32> {
+fn each_row_pair(
+    out: &[f32],
+    grad: &[f32],
+    width: usize,
+    rows: fn(&[f32], &[f32], &mut UninitWriter, usize),
+) -> Vec<f32> {
     assert_eq!(out.len(), grad.len(), "softmax: output and gradient differ in length");
     assert!(
         width > 0 && out.len().is_multiple_of(width),
         "softmax: rows of {width} do not divide {} values",
         out.len()
     );
-    let mut input_grad = vec![0.0; out.len()];
     let task = rows_per_task(width) * width;
-    (input_grad.par_chunks_mut(task), out.par_chunks(task), grad.par_chunks(task))
-        .into_par_iter()
-        .for_each(|(input_grad, out, grad)| rows(out, grad, input_grad, width));
-    input_grad
+    written(out.len(), task, |index, input_grad| {
+        rows(piece(out, index, task), piece(grad, index, task), input_grad, width);
+    })
 }
 
-kernel!(fn softmax_rows<'a>(x: &'a [f32], out: &'a mut [f32], width: usize) = softmax_rows_body);
+/// Ones in the lanes that a row of `width` has in its last vector, if that is not a whole one; zeros in others.
 #[inline(always)]
-fn softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
-    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let largest = largest::<V>(x);
-        let mut sum = 0.0;
-        for i in (0..width).step_by(V::LANES) {
-            exp_of_negative(V::get(x, i).sub(V::splat(largest))).put(out, i);
+pub(crate) fn lanes_of_rest<V: Vector>(width: usize) -> V {
+    V::get(&[1.0; MOST_LANES][..width % V::LANES], 0)
+}
+
+kernel!(fn softmax_rows<'a, 'b>(x: &'a [f32], out: &'a mut UninitWriter<'b>, width: usize) = softmax_rows_body);
+#[inline(always)]
+fn softmax_rows_body<V: Vector>(x: &[f32], out: &mut UninitWriter, width: usize) {
+    let whole = width / V::LANES * V::LANES;
+    for x in x.chunks_exact(width) {
+        let largest = V::splat(self::largest::<V>(x));
+        let (x, rest) = x.split_at(whole);
+        let rest = exp_of_negative(rest_or_lowest(V::get(rest, 0), width).sub(largest));
+        let (mut sum, start) = (rest, out.len());
+        let mut exponentials = out.local();
+        for x in x.chunks_exact(V::LANES) {
+            let exponential = exp_of_negative(V::get(x, 0).sub(largest));
+            sum = sum.add(exponential);
+            exponentials.push_vector(exponential);
         }
-        for i in (0..width).step_by(V::LANES) {
-            sum += V::get(out, i).sum();
+        exponentials.finish();
+        let scale = V::splat(1.0 / sum.sum());
+        for out in out.written()[start..].chunks_exact_mut(V::LANES) {
+            V::get(out, 0).mul(scale).put(out, 0);
         }
-        let scale = V::splat(1.0 / sum);
-        for i in (0..width).step_by(V::LANES) {
-            V::get(out, i).mul(scale).put(out, i);
-        }
+        let mut last = out.local();
+        last.push(rest.mul(scale), width - whole);
+        last.finish();
     }
 }
 
-kernel!(fn log_softmax_rows<'a>(x: &'a [f32], out: &'a mut [f32], width: usize) = log_softmax_rows_body);
+kernel!(fn log_softmax_rows<'a, 'b>(x: &'a [f32], out: &'a mut UninitWriter<'b>, width: usize) = log_softmax_rows_body);
 #[inline(always)]
-fn log_softmax_rows_body<V: Vector>(x: &[f32], out: &mut [f32], width: usize) {
-    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+fn log_softmax_rows_body<V: Vector>(x: &[f32], out: &mut UninitWriter, width: usize) {
+    let whole = width / V::LANES * V::LANES;
+    let mut out = out.local();
+    for x in x.chunks_exact(width) {
         let largest = largest::<V>(x);
-        let mut sum = 0.0;
-        for i in (0..width).step_by(V::LANES) {
-            exp_of_negative(V::get(x, i).sub(V::splat(largest))).put(out, i);
-            sum += V::get(&out[..width], i).sum();
+        let (x, rest) = x.split_at(whole);
+        let rest = V::get(rest, 0);
+        let mut sum = exp_of_negative(rest_or_lowest(rest, width).sub(V::splat(largest)));
+        for x in x.chunks_exact(V::LANES) {
+            sum = sum.add(exp_of_negative(V::get(x, 0).sub(V::splat(largest))));
         }
-        let shift = V::splat(largest + sum.ln());
-        for i in (0..width).step_by(V::LANES) {
-            V::get(x, i).sub(shift).put(out, i);
+        let shift = V::splat(largest + sum.sum().ln());
+        for x in x.chunks_exact(V::LANES) {
+            out.push_vector(V::get(x, 0).sub(shift));
         }
+        out.push(rest.sub(shift), width - whole);
     }
+    out.finish();
 }
 
-kernel!(fn softmax_backward_rows<'a>(out: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32], width: usize) = softmax_backward_rows_body);
+kernel!(fn softmax_backward_rows<'a, 'b>(out: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>, width: usize) = softmax_backward_rows_body);
 #[inline(always)]
-fn softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: &mut [f32], width: usize) {
-    for ((out, grad), input_grad) in
-        out.chunks_exact(width).zip(grad.chunks_exact(width)).zip(input_grad.chunks_exact_mut(width))
-    {
-        let mut dot = V::zero();
-        for i in (0..width).step_by(V::LANES) {
-            dot = V::get(out, i).fma(V::get(grad, i), dot);
+fn softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: &mut UninitWriter, width: usize) {
+    let whole = width / V::LANES * V::LANES;
+    let mut input_grad = input_grad.local();
+    for (out, grad) in out.chunks_exact(width).zip(grad.chunks_exact(width)) {
+        let ((out, rest), (grad, grad_rest)) = (out.split_at(whole), grad.split_at(whole));
+        let (rest, grad_rest) = (V::get(rest, 0), V::get(grad_rest, 0));
+        let mut dot = rest.mul(grad_rest);
+        for (out, grad) in out.chunks_exact(V::LANES).zip(grad.chunks_exact(V::LANES)) {
+            dot = V::get(out, 0).fma(V::get(grad, 0), dot);
         }
         let dot = V::splat(dot.sum());
-        for i in (0..width).step_by(V::LANES) {
-            V::get(out, i).mul(V::get(grad, i).sub(dot)).put(input_grad, i);
+        for (out, grad) in out.chunks_exact(V::LANES).zip(grad.chunks_exact(V::LANES)) {
+            input_grad.push_vector(V::get(out, 0).mul(V::get(grad, 0).sub(dot)));
         }
+        input_grad.push(rest.mul(grad_rest.sub(dot)), width - whole);
     }
+    input_grad.finish();
 }
 
-kernel!(fn log_softmax_backward_rows<'a>(out: &'a [f32], grad: &'a [f32], input_grad: &'a mut [f32], width: usize) = log_softmax_backward_rows_body);
+kernel!(fn log_softmax_backward_rows<'a, 'b>(out: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>, width: usize) = log_softmax_backward_rows_body);
 #[inline(always)]
-fn log_softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: &mut [f32], width: usize) {
-    for ((out, grad), input_grad) in
-        out.chunks_exact(width).zip(grad.chunks_exact(width)).zip(input_grad.chunks_exact_mut(width))
-    {
-        let mut sum = V::zero();
-        for i in (0..width).step_by(V::LANES) {
-            sum = V::get(grad, i).add(sum);
+fn log_softmax_backward_rows_body<V: Vector>(out: &[f32], grad: &[f32], input_grad: &mut UninitWriter, width: usize) {
+    let whole = width / V::LANES * V::LANES;
+    let mut input_grad = input_grad.local();
+    for (out, grad) in out.chunks_exact(width).zip(grad.chunks_exact(width)) {
+        let ((out, rest), (grad, grad_rest)) = (out.split_at(whole), grad.split_at(whole));
+        let (rest, grad_rest) = (V::get(rest, 0), V::get(grad_rest, 0));
+        let mut sum = grad_rest;
+        for grad in grad.chunks_exact(V::LANES) {
+            sum = V::get(grad, 0).add(sum);
         }
         let sum = V::splat(0.0 - sum.sum());
-        for i in (0..width).step_by(V::LANES) {
-            exp_of_negative(V::get(out, i)).fma(sum, V::get(grad, i)).put(input_grad, i);
+        for (out, grad) in out.chunks_exact(V::LANES).zip(grad.chunks_exact(V::LANES)) {
+            input_grad.push_vector(exp_of_negative(V::get(out, 0)).fma(sum, V::get(grad, 0)));
         }
+        input_grad.push(exp_of_negative(rest).fma(sum, grad_rest), width - whole);
     }
+    input_grad.finish();
 }
 
-/// The largest element of a row; the lanes that a short row lacks do not count.
+/// The last elements of a row, if these are not a whole vector; below everything in the lanes that are missing.
+#[inline(always)]
+pub(crate) fn rest_or_lowest<V: Vector>(rest: V, width: usize) -> V {
+    lanes_of_rest::<V>(width).positive(rest, V::splat(f32::NEG_INFINITY))
+}
+
+/// The largest element of a row.
 #[inline(always)]
 pub(crate) fn largest<V: Vector>(x: &[f32]) -> f32 {
-    let whole = x.len() / V::LANES * V::LANES;
-    let mut largest = V::splat(f32::NEG_INFINITY);
-    for i in (0..whole).step_by(V::LANES) {
-        largest = largest.max(V::get(x, i));
+    let vectors = x.chunks_exact(V::LANES);
+    let mut largest = rest_or_lowest::<V>(V::get(vectors.remainder(), 0), x.len());
+    for x in vectors {
+        largest = largest.max(V::get(x, 0));
     }
-    x[whole..].iter().fold(largest.max_lane(), |a, &b| if a > b { a } else { b })
+    largest.max_lane()
 }
 
 #[cfg(test)]

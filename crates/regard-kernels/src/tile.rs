@@ -271,22 +271,27 @@ fn scatter_body<V: Vector>(
     origin.check(groups.channels(), span, planes.len());
     assert!(size::holds(weights.len(), [groups.count, rows, columns, TILE]), "weights of other offsets");
     assert!(size::holds(tile.len(), [groups.count, groups.size, TILE]), "a tile of other channels");
+    let Groups { count, size, group_step, step } = groups;
+    // elements from a group to the next, and from a channel of a group to the next
+    let (weights_step, group_tile, group_plane) = (rows * columns * TILE, group_step * TILE, group_step * origin.plane);
+    let (channel_tile, channel_plane) = (step * TILE, step * origin.plane);
     // channels innermost: neighbouring columns overlap in memory and would wait for each other
-    let together = if groups.size == 1 { groups.count } else { 1 };
-    for first in (0..groups.count).step_by(together) {
+    let together = if size == 1 { count } else { 1 };
+    for first in (0..count).step_by(together) {
         for row in 0..rows {
             for column in 0..columns {
+                let offset = (row * columns + column) * TILE;
+                let corner = origin.start(0) + row * origin.stride + column * origin.step;
                 for group in first..first + together {
+                    let (of_tile, of_plane) = (group * group_tile, corner + group * group_plane);
                     for lane in (0..TILE).step_by(V::LANES) {
                         // SAFETY: the weights, the tile and the last window of the last channel were checked
                         unsafe {
-                            let at = ((group * rows + row) * columns + column) * TILE + lane;
-                            let weight = V::load(weights.as_ptr().add(at));
-                            for index in 0..groups.size {
-                                let channel = groups.channel(group, index);
-                                let at = origin.start(channel) + row * origin.stride + column * origin.step + lane;
-                                let to = planes.as_mut_ptr().add(at);
-                                weight.fma(V::load(tile.as_ptr().add(channel * TILE + lane)), V::load(to)).store(to);
+                            let weight = V::load(weights.as_ptr().add(group * weights_step + offset + lane));
+                            for index in 0..size {
+                                let own = V::load(tile.as_ptr().add(of_tile + index * channel_tile + lane));
+                                let to = planes.as_mut_ptr().add(of_plane + index * channel_plane + lane);
+                                weight.fma(own, V::load(to)).store(to);
                             }
                         }
                     }

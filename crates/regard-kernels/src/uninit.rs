@@ -3,6 +3,7 @@
 //! Clearing a large array first costs a trip through memory. What a task writes from its first element to its last goes
 //! through [`UninitWriter`], which counts; what is written in another order, or added to, begins with zeros.
 
+use rayon::prelude::*;
 use std::mem::MaybeUninit;
 
 use crate::product;
@@ -39,6 +40,17 @@ impl<'a> UninitWriter<'a> {
     /// Whether every element was written.
     pub fn is_full(&self) -> bool {
         self.len == self.slots.len()
+    }
+
+    /// Elements that are written.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What is written so far.
+    pub fn written(&mut self) -> &mut [f32] {
+        // SAFETY: these are floats, by what `len` counts
+        unsafe { self.slots[..self.len].assume_init_mut() }
     }
 
     /// Elements that are not written yet.
@@ -85,39 +97,92 @@ impl<'a> UninitWriter<'a> {
         self.len += columns * width;
     }
 
-    /// Writes all that is left by other means.
+    /// Writes parts of the given lengths, one after the other, in any order; each from its first element to its last.
+    ///
+    /// # Panics
+    /// When one of them is not written to its end.
+    pub fn push_parts<const N: usize>(&mut self, lengths: [usize; N], write: impl FnOnce(&mut [UninitWriter; N])) {
+        let mut rest = &mut self.slots[self.len..];
+        let mut parts =
+            lengths.map(|len| UninitWriter::new(rest.split_off_mut(..len).expect("an array is as long as its parts")));
+        write(&mut parts);
+        assert!(parts.iter().all(UninitWriter::is_full), "a part was left");
+        self.len += lengths.iter().sum::<usize>();
+    }
+
+    /// Writes all that is left in pieces, on all threads; each from its first element to its last.
+    ///
+    /// # Panics
+    /// When one of them is not written to its end.
+    pub fn fill_pieces(&mut self, piece: usize, write: impl Fn(usize, &mut UninitWriter) + Sync) {
+        let pieces = self.slots[self.len..].par_chunks_mut(piece.max(1)).enumerate();
+        pieces.for_each(|(index, slots)| {
+            let mut piece = UninitWriter::new(slots);
+            write(index, &mut piece);
+            assert!(piece.is_full(), "a task left {} elements of its piece", piece.room());
+        });
+        self.len = self.slots.len();
+    }
+
+    /// Writes `len` elements by other means.
     ///
     /// # Safety
     /// `write` must write a float into every element, and nothing else.
-    pub unsafe fn fill_rest(&mut self, write: impl FnOnce(&mut [MaybeUninit<f32>])) {
-        write(&mut self.slots[self.len..]);
-        self.len = self.slots.len();
+    pub unsafe fn fill(&mut self, len: usize, write: impl FnOnce(&mut [MaybeUninit<f32>])) {
+        write(&mut self.slots[self.len..][..len]);
+        self.len += len;
     }
+}
+
+/// An array that is written here and now, from its first element to its last.
+///
+/// # Panics
+/// When it is not.
+pub(crate) fn new_array(len: usize, write: impl FnOnce(&mut UninitWriter)) -> Vec<f32> {
+    let mut array = Vec::with_capacity(len);
+    let mut writer = UninitWriter::new(&mut array.spare_capacity_mut()[..len]);
+    write(&mut writer);
+    assert!(writer.is_full(), "{} elements of an array were left", writer.room());
+    // SAFETY: every element was written
+    unsafe { array.set_len(len) };
+    array
 }
 
 /// The rest of an [`UninitWriter`] as a local variable: its position stays in a register.
 pub(crate) struct LocalWriter<'a> {
     slots: &'a mut [MaybeUninit<f32>],
+    /// Not more than there are slots.
     written: usize,
     total: &'a mut usize,
 }
 
 impl LocalWriter<'_> {
+    /// Where the next elements go, of which there must be as many.
+    #[inline(always)]
+    fn next(&mut self, count: usize) -> *mut f32 {
+        // never below zero: what was written was there
+        assert!(self.slots.len().wrapping_sub(self.written) >= count, "an array is full");
+        // SAFETY: not more was written than there are slots
+        let to = unsafe { self.slots.as_mut_ptr().add(self.written) };
+        self.written += count;
+        to.cast()
+    }
+
+    /// Writes all lanes.
+    #[inline(always)]
+    pub fn push_vector<V: Vector>(&mut self, value: V) {
+        // SAFETY: there is room for a vector
+        unsafe { value.store(self.next(V::LANES)) };
+    }
+
     /// Writes the first `count` lanes, or all of them if there are fewer.
     #[inline(always)]
     pub fn push<V: Vector>(&mut self, value: V, count: usize) {
-        let rest = &mut self.slots[self.written..];
-        let to = rest.as_mut_ptr().cast::<f32>();
         if count >= V::LANES {
-            assert!(rest.len() >= V::LANES, "an array is full");
-            // SAFETY: there is room for a vector by the assertion
-            unsafe { value.store(to) };
-            self.written += V::LANES;
+            self.push_vector(value);
         } else {
-            assert!(rest.len() >= count, "an array is full");
-            // SAFETY: there is room for `count` floats by the assertion
-            unsafe { value.store_first(to, count) };
-            self.written += count;
+            // SAFETY: there is room for `count` floats
+            unsafe { value.store_first(self.next(count), count) };
         }
     }
 
@@ -154,6 +219,34 @@ mod tests {
         for (j, column) in out.chunks_exact(5).enumerate() {
             assert_eq!(column, [x[j], x[10 + j], x[20 + j], 0.0, 0.0]);
         }
+    }
+
+    #[test]
+    fn parts_and_pieces_follow_what_was_written() {
+        let array = new_array(9, |writer| {
+            writer.push_slice(&[1.0]);
+            writer.push_parts([2, 1, 2], |[first, second, third]| {
+                third.push_slice(&[4.0, 5.0]);
+                first.push_slice(&[2.0, 3.0]);
+                second.push_zeros(1);
+                assert_eq!(first.written(), [2.0, 3.0]);
+            });
+            assert_eq!(writer.written(), [1.0, 2.0, 3.0, 0.0, 4.0, 5.0]);
+            writer.fill_pieces(2, |index, piece| piece.extend(std::iter::repeat(10.0 + index as f32)));
+        });
+        assert_eq!(array, [1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 10.0, 10.0, 11.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a part was left")]
+    fn a_part_that_is_left_is_refused() {
+        new_array(3, |writer| writer.push_parts([1, 2], |[first, _]| first.push_zeros(1)));
+    }
+
+    #[test]
+    #[should_panic(expected = "2 elements of an array were left")]
+    fn an_array_that_is_left_is_refused() {
+        new_array(3, |writer| writer.push_zeros(1));
     }
 
     #[test]

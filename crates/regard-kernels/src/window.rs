@@ -213,6 +213,19 @@ impl Window {
         (0..width).step_by(TILE).map(move |column| (column, TILE.min(width - column)))
     }
 
+    /// Writes an image `[C, H, W]` from all of its bands `[C, rows, W]`.
+    pub(crate) fn join_bands(&self, bands: &[(Range<usize>, Vec<f32>)], image: &mut UninitWriter) {
+        let group = self.planes_per_task();
+        image.fill_pieces(group * self.pixels(), |index, planes| {
+            for channel in index * group..index * group + planes.room() / self.pixels() {
+                for (rows, band) in bands {
+                    let part = rows.len() * self.width;
+                    planes.push_slice(&band[channel * part..][..part]);
+                }
+            }
+        });
+    }
+
     /// Puts a band `[C, rows, W]` into an image `[C, H, W]`.
     pub(crate) fn put_band(&self, image: &mut [f32], rows: &Range<usize>, band: &[f32]) {
         let part = rows.len() * self.width;

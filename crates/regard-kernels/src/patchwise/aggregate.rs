@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{add_all, concat, zeroed};
+use crate::elementwise::{add_all, concat, written};
 use crate::gamma::add_row_sums;
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::size;
@@ -36,7 +36,7 @@ impl PatchAggregate {
     pub(super) fn attend(&self, inputs: AggregateInputs) -> Vec<f32> {
         let window = &self.window;
         let image = self.values * window.pixels();
-        zeroed(self.batch * image, image, |index, out| {
+        written(self.batch * image, image, |index, out| {
             let (hidden, beta) = self.image(index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -54,7 +54,7 @@ impl PatchAggregate {
                 }
                 band
             });
-            bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
+            window.join_bands(&bands, out);
         })
     }
 

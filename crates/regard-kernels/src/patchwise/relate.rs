@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::elementwise::{concat, zeroed};
+use crate::elementwise::{concat, written};
 use crate::gamma::{Moments, MomentsAccumulator, Norm, NormGrads, Statistics, valid};
 use crate::product::{Matrix, Size, multiply, transpose_into};
 use crate::size;
@@ -106,7 +106,7 @@ impl PatchRelate {
         let window = &self.window;
         let (norm, linear) = self.gamma(inputs[2], moments);
         let image = self.hidden * window.pixels();
-        zeroed(self.batch * image, image, |index, out| {
+        written(self.batch * image, image, |index, out| {
             let image = RelateImage::new(self, index, inputs);
             let bands = window.bands(|rows| {
                 let part = rows.len() * window.width;
@@ -125,7 +125,7 @@ impl PatchRelate {
                 }
                 band
             });
-            bands.iter().for_each(|(rows, band)| window.put_band(out, rows, band));
+            window.join_bands(&bands, out);
         })
     }
 

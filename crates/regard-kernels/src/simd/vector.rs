@@ -7,6 +7,9 @@ pub(crate) trait Kernel {
     fn run<V: Vector>(self) -> Self::Output;
 }
 
+/// Lanes of the widest register.
+pub(crate) const MOST_LANES: usize = 16;
+
 /// A register of `f32` lanes. `max` and `min` give the argument when it is NaN, so that NaN survives
 /// clamping written as `limit.max(x)`.
 pub(crate) trait Vector: Copy {
