@@ -218,9 +218,9 @@ impl Encoder {
         });
         add(8, &normed, &inner);
         multiply_rows(&inner, m, &maps[2], Init::Zero, &mut normed);
-        let [mut first_sums, mut norm_sums] = [(); 2].map(|()| vec![0.0; 2 * d]);
+        let mut norm_sums = Vec::new();
         let mut middle = new_array(rows * d, |middle| {
-            layer_norm::backward_rows(saved.middle, norm2, saved.norms[1], &normed, middle, &mut norm_sums);
+            norm_sums = layer_norm::backward_rows(saved.middle, norm2, saved.norms[1], &normed, middle);
         });
         middle.iter_mut().zip(grad).for_each(|(middle, grad)| *middle += grad);
         add(4, saved.attended, &middle);
@@ -232,7 +232,7 @@ impl Encoder {
         add(2, &normed, &qkv);
         multiply_rows(&qkv, 3 * d, &maps[0], Init::Zero, &mut normed);
         let start = input_grad.len();
-        layer_norm::backward_rows(x, norm1, saved.norms[0], &normed, input_grad, &mut first_sums);
+        let first_sums = layer_norm::backward_rows(x, norm1, saved.norms[0], &normed, input_grad);
         input_grad.written()[start..].iter_mut().zip(&middle).for_each(|(grad, middle)| *grad += middle);
         for (first, norm_sums) in [(0, first_sums), (6, norm_sums)] {
             for (sum, part) in sums[first..first + 2].iter_mut().flatten().zip(norm_sums) {

@@ -1,8 +1,8 @@
 //! Layer normalisation of rows.
 
 use crate::elementwise::{add_all, piece, rows_per_task, written_with};
-use crate::simd::{Vector, kernel};
-use crate::softmax::lanes_of_rest;
+use crate::parallel::{LINE, with_scratch};
+use crate::simd::{Vector, kernel, lanes_of_rest};
 use crate::uninit::UninitWriter;
 
 /// The output and, for the backward pass, `[mean, 1/deviation]` of every row.
@@ -27,9 +27,7 @@ pub fn layer_norm_backward(x: &[f32], weight: &[f32], statistics: &[f32], grad: 
     let task = rows_per_task(width);
     let (input_grad, partials) = written_with(x.len(), task * width, |index, out| {
         let [x, grad] = [x, grad].map(|x| piece(x, index, task * width));
-        let mut partial = vec![0.0; width * 2];
-        backward_rows(x, weight, piece(statistics, index, task * 2), grad, out, &mut partial);
-        partial
+        backward_rows(x, weight, piece(statistics, index, task * 2), grad, out)
     });
     let mut weight_grad = vec![0.0; width * 2];
     add_all(&mut weight_grad, partials);
@@ -94,7 +92,27 @@ fn forward_rows_body<V: Vector>(
     out.finish();
 }
 
-kernel!(pub(crate) fn backward_rows<'a, 'b>(x: &'a [f32], weight: &'a [f32], statistics: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>, partial: &'a mut [f32]) = backward_rows_body);
+/// Writes the gradient of some rows; returns what they add to the gradients of weight and bias, one after the other.
+pub(crate) fn backward_rows(
+    x: &[f32],
+    weight: &[f32],
+    statistics: &[f32],
+    grad: &[f32],
+    input_grad: &mut UninitWriter,
+) -> Vec<f32> {
+    let width = weight.len();
+    // sums that every row adds to: each begins with a cache line
+    let room = width.next_multiple_of(LINE);
+    with_scratch(2 * room, |sums| {
+        sums.fill(0.0);
+        let (weight_grad, bias_grad) = sums.split_at_mut(room);
+        let (weight_grad, bias_grad) = (&mut weight_grad[..width], &mut bias_grad[..width]);
+        add_rows_backward(x, weight, statistics, grad, input_grad, (&mut *weight_grad, &mut *bias_grad));
+        [&*weight_grad, bias_grad].concat()
+    })
+}
+
+kernel!(fn add_rows_backward<'a, 'b>(x: &'a [f32], weight: &'a [f32], statistics: &'a [f32], grad: &'a [f32], input_grad: &'a mut UninitWriter<'b>, sums: (&'a mut [f32], &'a mut [f32])) = backward_rows_body);
 #[inline(always)]
 fn backward_rows_body<V: Vector>(
     x: &[f32],
@@ -102,12 +120,11 @@ fn backward_rows_body<V: Vector>(
     statistics: &[f32],
     grad: &[f32],
     input_grad: &mut UninitWriter,
-    partial: &mut [f32],
+    (weight_grad, bias_grad): (&mut [f32], &mut [f32]),
 ) {
     let mut input_grad = input_grad.local();
     let width = weight.len();
     let whole = width / V::LANES * V::LANES;
-    let (weight_grad, bias_grad) = partial.split_at_mut(width);
     let (weight_grad, weight_grad_rest) = weight_grad.split_at_mut(whole);
     let (bias_grad, bias_grad_rest) = bias_grad.split_at_mut(whole);
     let (weight, weight_rest) = weight.split_at(whole);

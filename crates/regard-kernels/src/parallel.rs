@@ -102,7 +102,7 @@ pub(crate) fn return_buffer(array: Vec<f32>) {
 }
 
 /// Floats of a cache line, which a vector of AVX-512 fills.
-const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// Runs with a buffer of this length, with unspecified numbers in it. It begins with a cache line: a vector that lies in
 /// two of them takes twice as long.

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 pub(crate) use bytes::{ByteIsa, ByteKernel, ByteSums};
 use vector::Portable;
-pub(crate) use vector::{Kernel, MOST_LANES, Vector};
+pub(crate) use vector::{Kernel, Vector, lanes_of_rest};
 
 /// An instruction set that kernels were compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

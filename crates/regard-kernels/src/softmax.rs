@@ -2,7 +2,7 @@
 
 use crate::elementwise::{piece, rows_per_task, written};
 use crate::math::exp_of_negative;
-use crate::simd::{MOST_LANES, Vector, kernel};
+use crate::simd::{Vector, kernel, lanes_of_rest};
 use crate::uninit::UninitWriter;
 
 /// Softmax of every row of `width`.
@@ -47,12 +47,6 @@ fn each_row_pair(
     written(out.len(), task, |index, input_grad| {
         rows(piece(out, index, task), piece(grad, index, task), input_grad, width);
     })
-}
-
-/// Ones in the lanes that a row of `width` has in its last vector, if that is not a whole one; zeros in others.
-#[inline(always)]
-pub(crate) fn lanes_of_rest<V: Vector>(width: usize) -> V {
-    V::get(&[1.0; MOST_LANES][..width % V::LANES], 0)
 }
 
 kernel!(fn softmax_rows<'a, 'b>(x: &'a [f32], out: &'a mut UninitWriter<'b>, width: usize) = softmax_rows_body);

@@ -8,7 +8,7 @@ pub(crate) trait Kernel {
 }
 
 /// Lanes of the widest register.
-pub(crate) const MOST_LANES: usize = 16;
+const MOST_LANES: usize = 16;
 
 /// A register of `f32` lanes. `max` and `min` give the argument when it is NaN, so that NaN survives
 /// clamping written as `limit.max(x)`.
@@ -79,6 +79,12 @@ pub(crate) trait Vector: Copy {
             }
         }
     }
+}
+
+/// Ones in the lanes that a row of `width` has in its last vector, if that is not a whole one; zeros in others.
+#[inline(always)]
+pub(crate) fn lanes_of_rest<V: Vector>(width: usize) -> V {
+    V::get(&[1.0; MOST_LANES][..width % V::LANES], 0)
 }
 
 /// Eight plain floats: the fallback, and the specification of the other two.
