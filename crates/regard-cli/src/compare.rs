@@ -5,10 +5,11 @@ use regard::evaluate::{History, TaskInfo, Values};
 use regard::report::Table;
 use regard::report::figure::{Bar, Bars, Figure as _};
 use regard::tasks::AnyRecipe;
-use regard::train::{SingleProcess, TrainOptions, read_history};
+use regard::train::{NamedResult, SingleProcess, TrainOptions, read_history};
+use regard::weights::EMBEDDED;
 use serde::Serialize;
 use std::fs;
-use std::io::Write;
+use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -18,13 +19,14 @@ use crate::train::{Interrupt, Job, with_change};
 
 /// Train several models by the same recipe, with several seeds, and compare them
 ///
-/// What is trained already is not trained again: the same command goes on where it was.
+/// What was trained by this command is not trained again: the same command goes on where it was.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A TOML file, or the name of a recipe that comes along
     recipe: String,
 
-    /// Presets, each with changes of its fields if you like: `vit-nano,san-nano-pairwise+sharing=all-shared`
+    /// Presets, each with changes of its fields if you like: `vit-nano,san-nano-pairwise+sharing=all-shared`; models that are
+    /// trained already (a run folder, PRESET=WEIGHTS, `hf:owner/name`, `fashion-vit`) are measured as they are
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', required = true)]
     models: Vec<String>,
 
@@ -66,8 +68,17 @@ struct Row {
     metrics: Values,
     parameters: u64,
     multiply_adds: Option<u64>,
-    items_per_second: f64,
-    seconds: f64,
+    /// None for a model that was not trained here.
+    items_per_second: Option<f64>,
+    seconds: Option<f64>,
+}
+
+/// A model of the table.
+enum Entrant {
+    /// Trained by the recipe, with these changes.
+    Trained(Box<AnyRecipe>),
+    /// Trained already, and measured as it is.
+    Measured(NamedResult),
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
@@ -79,29 +90,35 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let recipe = args.set.iter().try_fold(recipe, |recipe, change| with_change(&recipe, change))?;
     let folder = args.output.clone().unwrap_or_else(|| Path::new("runs").join(format!("compare-{called}")));
     // every name is checked before the first run begins
-    let variants: Vec<(String, AnyRecipe)> =
-        args.models.iter().map(|name| Ok((name.clone(), variant(&recipe, name)?))).collect::<Result<_, Failure>>()?;
+    let entrants: Vec<(&String, Entrant)> =
+        args.models.iter().map(|name| Ok((name, entrant(&recipe, name, device)?))).collect::<Result<_, Failure>>()?;
     let (interrupt, task) = (Interrupt::listen(&SingleProcess)?, recipe.info());
     let mut rows = Vec::new();
-    for (name, recipe) in &variants {
-        let mut runs = Vec::new();
-        for &seed in &args.seeds {
-            let run = folder.join(name.replace(['/', '='], "-")).join(format!("seed{seed}"));
-            let mut recipe = recipe.clone();
-            recipe.common_mut().seed = seed;
-            Job {
-                recipe: &recipe,
-                folder: &run,
-                start: TrainOptions::default(),
-                device,
-                ranks: &SingleProcess,
-                interrupt: &interrupt,
-                resume: "the same command goes on",
+    for (name, entrant) in entrants {
+        let row = match entrant {
+            Entrant::Measured(result) => Row::measured(name, &task, &result),
+            Entrant::Trained(recipe) => {
+                let mut runs = Vec::new();
+                for &seed in &args.seeds {
+                    let run = folder.join(name.replace(['/', '='], "-")).join(format!("seed{seed}"));
+                    let mut recipe = (*recipe).clone();
+                    recipe.common_mut().seed = seed;
+                    Job {
+                        recipe: &recipe,
+                        folder: &run,
+                        start: TrainOptions::default(),
+                        device,
+                        ranks: &SingleProcess,
+                        interrupt: &interrupt,
+                        resume: "the same command goes on",
+                    }
+                    .run()?;
+                    runs.push(read_history(&run)?);
+                }
+                Row::of(name, &recipe, &task, &runs)?
             }
-            .run()?;
-            runs.push(read_history(&run)?);
-        }
-        rows.push(Row::of(name, recipe, &task, &runs)?);
+        };
+        rows.push(row);
         // what is known so far, in case the rest is interrupted
         write(&folder, &rows, &task, args.seeds.len())?;
     }
@@ -114,6 +131,22 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 }
 
 impl Row {
+    /// A model that was not trained here.
+    fn measured(name: &str, task: &TaskInfo, NamedResult { values, cost }: &NamedResult) -> Self {
+        let primary = values.get(task.primary().name.as_ref()).copied().unwrap_or(f64::NAN);
+        Self {
+            model: name.into(),
+            values: vec![primary],
+            mean: primary,
+            deviation: None,
+            metrics: values.clone(),
+            parameters: cost.parameters,
+            multiply_adds: cost.multiply_adds,
+            items_per_second: None,
+            seconds: None,
+        }
+    }
+
     fn of(name: &str, recipe: &AnyRecipe, task: &TaskInfo, runs: &[History]) -> Result<Self, Failure> {
         let primary = task.primary();
         let measured: Vec<&Values> = runs.iter().filter_map(|run| measured(run, task)).collect();
@@ -133,8 +166,8 @@ impl Row {
             metrics: means.filter(|(_, mean)| mean.is_finite()).collect(),
             parameters: cost.parameters,
             multiply_adds: cost.multiply_adds,
-            items_per_second: average(History::items_per_second),
-            seconds: average(History::seconds),
+            items_per_second: Some(average(History::items_per_second)),
+            seconds: Some(average(History::seconds)),
         })
     }
 }
@@ -145,6 +178,20 @@ fn measured<'a>(run: &'a History, task: &TaskInfo) -> Option<&'a Values> {
         Some(test) => Some(&test.metrics),
         None => run.best(task.primary()).map(|best| &best.metrics),
     }
+}
+
+/// A model to train, or one that is trained already, measured at once.
+fn entrant(recipe: &AnyRecipe, name: &str, device: &Device) -> Result<Entrant, Failure> {
+    let model = name.split('+').next().unwrap_or_default();
+    let trained = Path::new(name).join("model.toml").is_file()
+        || EMBEDDED.iter().any(|one| one.name == name)
+        || model.contains('=')
+        || name.starts_with("hf:");
+    if !trained {
+        return Ok(Entrant::Trained(Box::new(variant(recipe, name)?)));
+    }
+    writeln!(stderr(), "measuring   {name} on {}", recipe.common().data)?;
+    Ok(Entrant::Measured(recipe.measure_named(name, device)?))
 }
 
 /// The recipe for `NAME+field=value+field=value`.
@@ -181,8 +228,8 @@ fn table(rows: &[Row], task: &TaskInfo) -> Table {
             row.values.len().to_string(),
             row.parameters.to_string(),
             row.multiply_adds.map_or("-".into(), |count| format!("{:.1} M", count as f64 / 1e6)),
-            format!("{:.0}", row.items_per_second),
-            format!("{:.0}", row.seconds),
+            row.items_per_second.map_or("-".into(), |speed| format!("{speed:.0}")),
+            row.seconds.map_or("-".into(), |seconds| format!("{seconds:.0}")),
         ]);
     }
     table

@@ -1,15 +1,15 @@
-//! `regard eval`: how many pictures does a model get right, and which?
+//! `regard eval`: how good is a model? Pictures with classes are measured here, in several respects; everything else as the
+//! task of its run says.
 
 mod classes;
 mod pictures;
 mod print;
-mod translation;
+mod run;
 
 use burn::tensor::Device;
 use regard::evaluate::{Evaluation, Robustness};
 use regard::report::{Figure as _, classes as by_class};
-use regard::tasks::translate::Translation;
-use regard::train::Task as _;
+use regard::train::EvalRequest;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::model::at_least_one;
 use classes::Classes;
 use pictures::{Pictures, Source};
 
-/// Measure how good models are on pictures whose classes are known, or a translator on sentences of two languages
+/// Measure how good models are: classifiers on pictures whose classes are known, the best weights of any run on its data
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -59,13 +59,15 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     if let Some(path) = &args.confusion {
         check_figure(path)?;
     }
-    if let Some(folder) = args.candidates.only_run()
-        && regard::tasks::info(folder).is_ok_and(|info| info.task == Translation::NAME)
-    {
-        return translation::run(folder, args.source.data(), args.source.text_part()?, args.json, device, out);
+    let run = args.candidates.only_run().and_then(|folder| Some((folder, run::recipe(folder)?)));
+    let own_data = run.as_ref().map(|(_, recipe)| recipe.common().data.clone());
+    if let Some((folder, recipe)) = run.filter(|(_, recipe)| !run::is_classifier(recipe)) {
+        args.refuse_classes(&recipe.info().task)?;
+        let request = EvalRequest { folder, data: &args.source.data(own_data)?, part: args.source.part() };
+        return run::print(&recipe, &request, args.json, device, out);
     }
     let candidates = args.candidates.resolve()?;
-    let pictures = args.source.open(candidates.iter().any(Candidate::is_trained_here))?;
+    let pictures = args.source.open(own_data, candidates.iter().any(Candidate::is_trained_here))?;
     let unreadable = if args.robustness {
         turn(args, &candidates, &pictures, device, out)?
     } else {
@@ -83,6 +85,25 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
             format!("{bad} of {} pictures could not be read", pictures.len()),
             "each is named above; the numbers are of the others",
         )),
+    }
+}
+
+impl Args {
+    /// What is about classes makes no sense for another task.
+    fn refuse_classes(&self, task: &str) -> Result<(), Failure> {
+        let flags = [
+            ("--labels", self.labels.is_some()),
+            ("--per-class", self.per_class),
+            ("--confusion", self.confusion.is_some()),
+            ("--robustness", self.robustness),
+        ];
+        match flags.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Failure::input(
+                format!("`{flag}` is about pictures with classes, and this is a run of the task `{task}`"),
+                format!("leave `{flag}` out"),
+            )),
+            None => Ok(()),
+        }
     }
 }
 

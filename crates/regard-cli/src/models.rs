@@ -1,7 +1,10 @@
 //! `regard models`, `regard cost`: what there is, and what it costs.
 
+use burn::module::Module;
 use regard::cost::{Convention, Ledger};
-use regard::models::translator::{self, TranslatorConfig, TranslatorPreset};
+use regard::device::cpu;
+use regard::models::language_model;
+use regard::models::translator::{self, TranslatorConfig};
 use regard::models::{self, AnyPreset};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -83,17 +86,28 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     match &args.command {
         None => list(args.json, out),
         Some(Command::Show { name }) => show(name, args.json, out),
-        Some(Command::Config { name }) => match translator::preset(name) {
-            Ok(preset) => Ok(write!(out, "{}", preset.config.to_toml())?),
-            Err(_) => Ok(write!(out, "{}", configuration(name, &[])?.to_toml())?),
-        },
+        Some(Command::Config { name }) => {
+            let config = match (translator::preset(name), language_model::preset(name)) {
+                (Ok(preset), _) => preset.config.to_toml(),
+                (_, Ok(preset)) => (preset.config)().to_toml(),
+                (Err(_), Err(_)) => configuration(name, &[])?.to_toml(),
+            };
+            Ok(write!(out, "{config}")?)
+        }
     }
 }
 
 fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
     let mut entries: Vec<Entry> = models::presets().iter().map(entry).collect::<Result<_, _>>()?;
     for preset in translator::presets() {
-        entries.push(text_entry(&preset)?);
+        let family = match preset.config {
+            TranslatorConfig::Transformer(_) => "transformer",
+            TranslatorConfig::RnnSearch(_) => "rnn-search",
+        };
+        entries.push(text_entry(preset.name, family, preset.paper, &preset.config.init(&cpu())?));
+    }
+    for preset in language_model::PRESETS {
+        entries.push(text_entry(preset.name, "language-model", preset.paper, &(preset.config)().init(&cpu())?));
     }
     if json {
         return print_json(&entries, out);
@@ -124,16 +138,9 @@ fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
 }
 
 /// A model of text has as many multiply-adds as its sentences are long.
-fn text_entry(preset: &TranslatorPreset) -> Result<Entry, regard::Error> {
-    let model = preset.config.init(&regard::device::cpu())?;
-    let shapes = regard::weights::shapes(&model);
-    let parameters = shapes.values().map(|shape| shape.iter().product::<usize>() as u64).sum();
-    let family = match preset.config {
-        TranslatorConfig::Transformer(_) => "transformer",
-        TranslatorConfig::RnnSearch(_) => "rnn-search",
-    };
-    let (name, paper) = (preset.name, preset.paper);
-    Ok(Entry { name, family: family.into(), paper, image: None, parameters, multiply_adds: None })
+fn text_entry(name: &'static str, family: &str, paper: &'static str, model: &impl Module) -> Entry {
+    let parameters = model.num_params() as u64;
+    Entry { name, family: family.into(), paper, image: None, parameters, multiply_adds: None }
 }
 
 /// Parts are told to the second dot: `blocks.3`, `layer2.0`.

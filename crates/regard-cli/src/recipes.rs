@@ -23,7 +23,7 @@ macro_rules! recipes {
 recipes! {
     "quickstart" "quickstart-vit" "quickstart-window" "fashion" "cifar" "finetune"
     "san" "sasa" "deit" "deit3" "deit3-finetune" "rsb-a1" "rsb-a2" "rsb-a3"
-    "translate-it-en" "translate-en-it" "translate-rnn"
+    "translate-it-en" "translate-en-it" "translate-rnn" "language-masked" "language-causal"
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {

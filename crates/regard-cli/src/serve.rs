@@ -120,9 +120,6 @@ enum Source {
     EmbeddedTranslator { name: String },
 }
 
-/// The name of the translator that comes along.
-const TRANSLATOR: &str = "it-en";
-
 impl Source {
     /// `MODEL` or `NAME:MODEL`.
     fn of(text: &str, int8: bool) -> Self {
@@ -131,7 +128,7 @@ impl Source {
         let folder = Path::new(model);
         if ["tokenizer.json", "source.json"].iter().any(|file| folder.join(file).is_file()) {
             Self::Translator { name, folder: folder.into() }
-        } else if model == TRANSLATOR && !folder.join("model.toml").is_file() {
+        } else if model == translate::EMBEDDED && !folder.join("model.toml").is_file() {
             Self::EmbeddedTranslator { name }
         } else {
             Self::Classifier { name, model: model.into(), int8 }
@@ -247,7 +244,7 @@ fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
 /// What comes along, unless something else has its name.
 fn embedded(named: &[Source]) -> Vec<Source> {
     let classifiers = EMBEDDED.iter().map(|one| Source::of(one.name, false));
-    let all = classifiers.chain([Source::of(TRANSLATOR, false)]);
+    let all = classifiers.chain([Source::of(translate::EMBEDDED, false)]);
     all.filter(|one| named.iter().all(|other| other.name() != one.name())).collect()
 }
 

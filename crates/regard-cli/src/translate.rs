@@ -4,22 +4,27 @@ use burn::tensor::Device;
 use regard::report::{AttentionReport, Figure as _};
 use regard::translate::{Bundle, Search, Translation};
 use serde::Serialize;
-use std::io::{Read as _, Write, stdin};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::files::check_folder;
+use crate::model::old_run;
+use crate::sentences;
 
 /// Translate sentences with a trained model
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to translate; lines of the standard input when there is none
-    #[arg(value_name = "TEXT")]
+    /// What to translate: sentences, or files of one sentence a line; lines of the standard input when there is none
+    #[arg(value_name = "TEXT|FILE")]
     texts: Vec<String>,
 
-    /// The folder of a training run, with its model, its tokenizer and its best weights; without one, from Italian into
-    /// English by the small model that comes with regard
-    #[arg(long, value_name = "DIR")]
+    /// A translator: a run folder, or the embedded `it-en`, from Italian into English
+    #[arg(short, long, value_name = "MODEL", default_value = EMBEDDED)]
+    model: String,
+
+    /// The old spelling of a run folder
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with = "model")]
     run: Option<PathBuf>,
 
     /// Beginnings of a sentence that are kept side by side; 1 takes the likeliest token each time
@@ -61,10 +66,13 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         ));
     }
     let bundle = match &args.run {
-        Some(folder) => open(folder, device)?,
-        None => Bundle::embedded(device)?,
+        Some(folder) => {
+            old_run(folder)?;
+            open(folder, device)?
+        }
+        None => named(&args.model, device)?,
     };
-    let texts = if args.texts.is_empty() { lines()? } else { args.texts.clone() };
+    let texts = sentences::read(&args.texts)?;
     let search = Search { beam: args.beam, penalty: args.length_penalty, ..bundle.search() };
     let mut found = bundle.translate(&texts, &search, device, &mut |_| {}).map_err(sentence_failure)?;
     found.iter_mut().for_each(|all| all.truncate(args.n_best));
@@ -94,10 +102,28 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     Ok(())
 }
 
-/// The model of a run.
+/// The name of the translator that comes along.
+pub const EMBEDDED: &str = "it-en";
+
+/// A translator by its name: a run folder, or the embedded one. A folder wins, as for every other model.
+fn named(name: &str, device: &Device) -> Result<Bundle, Failure> {
+    let folder = Path::new(name);
+    if folder.join("model.toml").is_file() {
+        return open(folder, device);
+    }
+    if name == EMBEDDED {
+        return Ok(Bundle::embedded(device)?);
+    }
+    Err(Failure::input(
+        format!("`{name}` is no translator"),
+        format!("`--model` takes the folder that `regard train` of a translation wrote, or `{EMBEDDED}`"),
+    ))
+}
+
+/// The translator of a run.
 pub fn open(folder: &Path, device: &Device) -> Result<Bundle, Failure> {
     Bundle::open(folder, device)
-        .map_err(|error| Failure::input(error, "`--run` takes the folder that `regard train` of a translation wrote"))
+        .map_err(|error| Failure::input(error, "`--model` takes the folder that `regard train` of a translation wrote"))
 }
 
 fn sentence_failure(error: regard::Error) -> Failure {
@@ -105,17 +131,6 @@ fn sentence_failure(error: regard::Error) -> Failure {
         regard::Error::Config { .. } => Failure::input(error, "`--beam` is from 1 to 256"),
         _ => Failure::input(error, "a sentence is a line of the standard input, or an argument"),
     }
-}
-
-fn lines() -> Result<Vec<String>, Failure> {
-    let mut bytes = Vec::new();
-    stdin().read_to_end(&mut bytes)?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = before.split(|byte| *byte == b'\n').count();
-        Failure::input(format!("line {line} is not UTF-8"), "`iconv -t UTF-8` converts text")
-    })?;
-    Ok(text.lines().map(String::from).collect())
 }
 
 enum Format {

@@ -52,6 +52,7 @@ fn help_is_readable() {
         "table",
         "predict",
         "translate",
+        "fill",
         "eval",
         "explain",
         "run",

@@ -189,6 +189,33 @@ fn a_comparison_trains_each_model_with_each_seed_once() {
     assert_eq!(text(&again.stdout), told, "what is there is not trained again");
 }
 
+#[test]
+fn a_comparison_measures_what_is_trained_already_as_its_own_run_was_measured() {
+    let place = place();
+    let compare =
+        |models: &str| regard(place.path(), &["compare", "recipe.toml", "--models", models, "-o", "all", "--json"]);
+    let rows = |models: &str| -> serde_json::Value {
+        let output = compare(models);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let trained = rows("vit-nano")[0].clone();
+    let run = "all/vit-nano/seed0";
+    let both = rows(&format!("{run},all/vit-nano/seed0/model.toml={run}/best.safetensors,vit-nano"));
+    assert_eq!((both[2]["mean"].clone(), both[2]["seconds"].is_number()), (trained["mean"].clone(), true));
+    for row in [&both[0], &both[1]] {
+        assert_eq!((&row["mean"], &row["parameters"]), (&trained["mean"], &trained["parameters"]));
+        assert!(row["seconds"].is_null() && row["metrics"]["top5"].is_number(), "{row}");
+    }
+    let refused = |models: &str, word: &str| {
+        let output = compare(models);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
+    };
+    refused("fashion-vit", "it has 10 classes, the data 3 others");
+    refused("vit-nano=nowhere.safetensors", "nowhere.safetensors");
+}
+
 /// The losses that a run wrote down.
 fn losses(run: &Path) -> Vec<f64> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();

@@ -1,4 +1,4 @@
-//! `regard train` of a translator, `regard translate`, `eval` and `data check` of sentences, as a user meets them.
+//! Models of sentences as a user meets them: `regard train`, `translate`, `fill`, `eval` and `data check`.
 
 use std::fs;
 use std::io::Write as _;
@@ -85,7 +85,7 @@ fn sentences_are_trained_on_translated_measured_and_shown() {
     }
 
     let translate =
-        |more: &[&str], input: &[u8]| stdout_of(at, &[&["translate", "--run", "run"], more].concat(), input);
+        |more: &[&str], input: &[u8]| stdout_of(at, &[&["translate", "--model", "run"], more].concat(), input);
     assert_eq!(translate(&["Io la sto mangiando."], b""), "I am eating it.\n");
     assert_eq!(
         translate(&["--beam", "1", "Oggi piove.", "Il gatto dorme."], b""),
@@ -113,7 +113,15 @@ fn sentences_are_trained_on_translated_measured_and_shown() {
     assert!((row.iter().map(|weight| weight.as_f64().unwrap()).sum::<f64>() - 1.0).abs() < 1e-4);
     assert!(fs::read_to_string(at.join("alignment.svg")).unwrap().starts_with("<svg"));
 
+    // a file is its lines, and an old spelling is told
+    fs::write(at.join("sentences.txt"), "Oggi piove.\nIl gatto dorme.\n").unwrap();
+    let output = regard(at, &["translate", "--run", "run", "sentences.txt", "Oggi piove."], b"");
+    assert_eq!(text(&output.stdout), "It is raining today.\nThe cat is sleeping.\nIt is raining today.\n");
+    let notes = text(&output.stderr);
+    assert!(notes.contains("`--model run`") && notes.contains("`sentences.txt` is a file"), "{notes}");
+
     let told = stdout_of(at, &["eval", "--run", "run", "--data", "data"], b"");
+    assert_eq!(stdout_of(at, &["eval", "run"], b"").lines().next(), told.lines().next(), "its own data");
     assert!(told.contains("BLEU        100.00") && told.contains("chrF        100.00"), "{told}");
     let json = stdout_of(at, &["eval", "--run", "run", "--data", "data", "--json"], b"");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -130,6 +138,11 @@ fn what_cannot_be_translated_is_told() {
     assert!(told.contains("more tokens than 1024"), "{told}");
     assert!(refused(at, &["translate", "--run", "run"], b"ciao\n\xff\n").contains("line 2 is not UTF-8"));
     assert!(refused(at, &["translate", "--run", "nowhere", "ciao"], b"").contains("nowhere"));
+    assert!(refused(at, &["translate", "-m", "fashion-vit", "ciao"], b"").contains("`fashion-vit` is no translator"));
+    assert!(refused(at, &["eval", "run", "--robustness"], b"").contains("`--robustness` is about pictures"));
+    assert!(refused(at, &["eval", "run", "--part", "all"], b"").contains("`part`"));
+    fs::write(at.join("bytes.txt"), b"ciao\n\xff\n").unwrap();
+    assert!(refused(at, &["translate", "bytes.txt"], b"").contains("`bytes.txt`: line 2 is not UTF-8"));
     assert!(refused(at, &["translate", "--run", "run", "--beam", "0", "ciao"], b"").contains("beam"));
     assert!(refused(at, &["translate", "--run", "run", "--n-best", "9", "ciao"], b"").contains("9 best"));
     assert!(refused(at, &["translate", "--run", "run", "--attention", "a.png", "ciao"], b"").contains("a.png"));
@@ -172,4 +185,42 @@ fn an_interrupted_run_of_another_recipe_and_broken_data_are_told() {
     fs::write(at.join("sound.tsv"), "One.\tUno.\nTwo.\tDue.\n").unwrap();
     let told = stdout_of(at, &["data", "check", "sound.tsv"], b"");
     assert!(told.contains("problems    none"), "{told}");
+}
+
+#[test]
+fn language_models_are_trained_asked_and_measured() {
+    let place = tempfile::tempdir().unwrap();
+    let at = place.path();
+    fs::create_dir(at.join("data")).unwrap();
+    let lines: Vec<&str> = SENTENCES.iter().map(|(en, _)| *en).collect();
+    for part in ["train", "validation", "test"] {
+        fs::write(at.join(format!("data/{part}.txt")), lines.join("\n")).unwrap();
+    }
+    let recipe = "task = 'language'\ndata = 'data'\npieces = 'words'\nepochs = 150\ntokens = 200
+        set = { dim = 32, inner = 64, heads = 2, layers = 1, dropout = 0.0 }
+        optimiser = { rule = 'adamw', rate = 3e-3 }\nschedule = { shape = 'constant', warmup = 3.0 }";
+    fs::write(at.join("recipe.toml"), recipe).unwrap();
+    for model in ["masked-nano", "causal-nano"] {
+        let told = stdout_of(at, &["train", "recipe.toml", "-o", model, "--model", model], b"");
+        assert!(told.contains("perplexity") && told.contains("token accuracy"), "{told}");
+        let told = stdout_of(at, &["eval", model], b"");
+        assert!(told.contains("loss of a token") && told.contains("lines"), "{told}");
+        let json = stdout_of(at, &["eval", model, "--data", "data/train.txt", "--part", "train", "--json"], b"");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(json["perplexity"].as_f64().unwrap() < 3.0, "{json}");
+        let report = fs::read_to_string(at.join(model).join("REPORT.html")).unwrap();
+        assert!(report.contains("She reads"), "answers of the model are in its report");
+    }
+    let told = stdout_of(at, &["fill", "-m", "masked-nano", "The cat is [MASK].", "--top", "2"], b"");
+    assert!(told.lines().count() == 2 && told.contains("The cat is sleeping."), "{told}");
+    let json = stdout_of(at, &["fill", "-m", "masked-nano", "--json"], b"The cat is [MASK].\n");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["fillings"][0][0]["word"], "sleeping");
+    assert_eq!(stdout_of(at, &["fill", "-m", "causal-nano", "She reads"], b""), "She reads a book.\n");
+
+    assert!(refused(at, &["fill", "-m", "masked-nano", "She reads"], b"").contains("no [MASK] in it"));
+    assert!(refused(at, &["fill", "-m", "data", "She reads"], b"").contains("model.toml"));
+    let hot = ["fill", "-m", "causal-nano", "She", "--temperature", "nan"];
+    assert!(refused(at, &hot, b"").contains("`temperature`"));
+    assert!(refused(at, &["predict", "-m", "masked-nano", "x.png"], b"").contains("language model"));
 }

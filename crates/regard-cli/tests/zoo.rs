@@ -27,7 +27,8 @@ fn every_preset_is_listed_with_its_costs() {
     let folder = tempfile::tempdir().unwrap();
     let json: serde_json::Value = serde_json::from_str(&stdout_of(folder.path(), &["models", "--json"])).unwrap();
     let listed = json.as_array().unwrap();
-    assert_eq!(listed.len(), models::presets().len() + models::translator::presets().len());
+    let of_text = models::translator::presets().len() + models::language_model::PRESETS.len();
+    assert_eq!(listed.len(), models::presets().len() + of_text);
     let vit = listed.iter().find(|entry| entry["name"] == "vit-base-patch16-224").unwrap();
     assert_eq!(vit["parameters"], 86_567_656);
     assert_eq!(stdout_of(folder.path(), &["models"]).lines().count(), listed.len() + 1);

@@ -3,7 +3,6 @@
 use burn::tensor::{Device, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
-use regard::data::text::TextPart;
 use regard::data::{Dataset, Part, dataset};
 use std::io::{Write as _, stderr};
 use std::sync::Arc;
@@ -14,9 +13,10 @@ use crate::model::{Classifier, batch, ready};
 #[derive(Debug, clap::Args)]
 pub struct Source {
     /// `fashion`; a folder with a folder for each class (in the order of their names) or with a `labels.csv` of
-    /// `file,label`; or the files of a public dataset
+    /// `file,label`; or the files of a public dataset. A run has its own by default; one of another task takes what its recipe
+    /// does
     #[arg(long, value_name = "NAME|DIR")]
-    data: String,
+    data: Option<String>,
 
     /// Which pictures; by default those of the test, or all of data without parts unless a run is measured
     #[arg(long, value_name = "PART")]
@@ -39,45 +39,43 @@ pub struct Pictures {
 }
 
 impl Source {
-    pub fn data(&self) -> &str {
-        &self.data
+    /// What to measure on: what was asked for, or the run's own data.
+    pub fn data(&self, own: Option<String>) -> Result<String, Failure> {
+        self.data.clone().or(own).ok_or_else(|| {
+            Failure::input("no data", "`--data fashion`, or a folder with a folder for each class; a run has its own")
+        })
     }
 
-    /// The part of sentences in two languages: those of the test, or of training when asked for.
-    pub fn text_part(&self) -> Result<TextPart, Failure> {
+    /// The part to measure a run on.
+    pub const fn part(&self) -> Part {
         match self.part {
-            Some(PartName::Train) => Ok(TextPart::Train),
-            Some(PartName::Validation) => Ok(TextPart::Dev),
-            Some(PartName::Test) | None => Ok(TextPart::Test),
-            Some(PartName::All) => Err(Failure::input(
-                "sentences have no part `all`",
-                "`--part test`, `--part validation` or `--part train`",
-            )),
+            Some(PartName::Train) => Part::Train,
+            Some(PartName::Validation) => Part::Validation,
+            Some(PartName::Test) | None => Part::Test,
+            Some(PartName::All) => Part::All,
         }
     }
 
     /// `trained` says that a model comes from a run, which may have seen all but the test of this very data.
-    pub fn open(&self, trained: bool) -> Result<Pictures, Failure> {
+    pub fn open(&self, own: Option<String>, trained: bool) -> Result<Pictures, Failure> {
+        let data = self.data(own)?;
         let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
         let part = match self.part {
-            Some(PartName::Train) => Part::Train,
-            Some(PartName::Validation) => Part::Validation,
-            Some(PartName::Test) => Part::Test,
-            Some(PartName::All) => Part::All,
+            Some(_) => self.part(),
             None if trained => Part::Test,
             None => {
-                let has_parts = dataset::has_parts(&self.data).map_err(|error| Failure::input(error, layout))?;
+                let has_parts = dataset::has_parts(&data).map_err(|error| Failure::input(error, layout))?;
                 if has_parts { Part::Test } else { Part::All }
             }
         };
-        let dataset = dataset::open(&self.data, part).map_err(|error| Failure::input(error, layout))?;
+        let dataset = dataset::open(&data, part).map_err(|error| Failure::input(error, layout))?;
         if dataset.is_empty() {
             return Err(Failure::input(
-                format!("no pictures in the part `{part:?}` of `{}`", self.data).to_lowercase(),
+                format!("no pictures in the part `{part:?}` of `{data}`").to_lowercase(),
                 "`--part all` takes all there are",
             ));
         }
-        Ok(Pictures { source: self.data.clone(), dataset })
+        Ok(Pictures { source: data, dataset })
     }
 }
 

@@ -13,7 +13,8 @@ use std::path::Path;
 
 use crate::evaluate::TaskInfo;
 use crate::train::{
-    self, Common, Event, ModelCost, Outcome, Ranks, Recipe, Task, TrainOptions, read_recipe_text, read_task, task_of,
+    self, Common, EvalReport, EvalRequest, Event, ModelCost, NamedResult, Outcome, Ranks, Recipe, Task, TrainOptions,
+    read_recipe_text, read_task, task_of,
 };
 use crate::{Error, nearest};
 
@@ -97,6 +98,33 @@ macro_rules! tasks {
             pub fn cost(&self) -> Result<ModelCost, Error> {
                 match self {
                     $(Self::$variant(recipe) => <$task>::open(recipe, &std::collections::BTreeMap::new())?.cost(),)*
+                }
+            }
+
+            /// Measures the best weights of a run of this recipe.
+            ///
+            /// # Errors
+            /// As [`Task::evaluate`].
+            pub fn evaluate(
+                &self,
+                request: &EvalRequest,
+                device: &Device,
+                watch: &mut dyn FnMut(usize, usize),
+            ) -> Result<EvalReport, Error> {
+                match self {
+                    $(Self::$variant(recipe) => <$task>::evaluate(recipe, request, device, watch),)*
+                }
+            }
+
+            /// Measures a trained model by any of its names on the test part of this recipe's data.
+            ///
+            /// # Errors
+            /// As [`Task::measure_named`].
+            pub fn measure_named(&self, name: &str, device: &Device) -> Result<NamedResult, Error> {
+                match self {
+                    $(Self::$variant(recipe) => {
+                        <$task>::open(recipe, &std::collections::BTreeMap::new())?.measure_named(name, device)
+                    })*
                 }
             }
 

@@ -3,9 +3,10 @@
 use rand::RngExt as _;
 
 use crate::Error;
+use crate::data::Part;
 use crate::data::text::{Buckets, TextPart};
 use crate::random::{Purpose, generator};
-use crate::train::{Share, Validation};
+use crate::train::{Share, Validation, no_part};
 
 /// One sample of so many is for validation where the data has no such part.
 const HELD_OUT: u32 = 10;
@@ -58,6 +59,16 @@ impl<T: Clone> Parts<T> {
         truncate(&mut self.train, learned);
         truncate(&mut self.validation, measured);
         self.test.iter_mut().for_each(|test| truncate(test, measured));
+    }
+}
+
+/// A part of sentences by its name.
+pub(super) fn text_part(part: Part) -> Result<TextPart, Error> {
+    match part {
+        Part::Train => Ok(TextPart::Train),
+        Part::Validation => Ok(TextPart::Dev),
+        Part::Test => Ok(TextPart::Test),
+        Part::TrainAndValidation | Part::All => Err(no_part(part, "is no part of sentences")),
     }
 }
 

@@ -24,4 +24,8 @@ pub use recipe::{Common, Recipe, Section, Validation, task_of};
 pub(crate) use recipe::{check_positive, check_share};
 pub use run::{Event, Outcome, TrainOptions, train};
 pub use schedule::{Schedule, Shape};
-pub use task::{BatchOf, Losses, Measured, ModelCost, ModelOf, Objective, Share, Split, Steps, Task};
+pub(crate) use task::no_part;
+pub use task::{
+    BatchOf, EvalReport, EvalRequest, Losses, Measured, ModelCost, ModelOf, NamedResult, Objective, Share, Split,
+    Steps, Task,
+};

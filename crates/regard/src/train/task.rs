@@ -8,11 +8,14 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::Path;
 
+use super::folder;
 use super::recipe::{Recipe, Section};
-use crate::Error;
+use crate::data::Part;
 use crate::evaluate::{Metric, TaskInfo, Values};
 use crate::report::Findings;
+use crate::{Error, weights};
 
 /// How a batch becomes a loss.
 pub trait Objective: Debug {
@@ -107,6 +110,32 @@ pub struct ModelCost {
     pub multiply_adds: Option<u64>,
 }
 
+/// The best weights of a run, and what to measure them on.
+#[derive(Clone, Copy, Debug)]
+pub struct EvalRequest<'a> {
+    /// The run's.
+    pub folder: &'a Path,
+    /// A dataset, as recipes name it; not necessarily the run's own.
+    pub data: &'a str,
+    pub part: Part,
+}
+
+/// What `regard eval` prints.
+#[derive(Clone, Debug)]
+pub struct EvalReport {
+    /// For people: names and values.
+    pub lines: Vec<(String, String)>,
+    /// The same as data.
+    pub json: serde_json::Value,
+}
+
+/// A trained model that was measured as the models of a recipe are.
+#[derive(Clone, Debug)]
+pub struct NamedResult {
+    pub values: Values,
+    pub cost: ModelCost,
+}
+
 /// The batches of one step at a time: as many as are accumulated.
 pub type Steps<'a, B> = Box<dyn Iterator<Item = Result<Vec<B>, Error>> + 'a>;
 
@@ -177,6 +206,50 @@ pub trait Task: Debug + Sized {
     /// When the model cannot be so.
     fn cost(&self) -> Result<ModelCost, Error>;
 
+    /// Measures the best weights of a run, for `regard eval`: by default as after its last epoch. `recipe` is the run's.
+    ///
+    /// # Errors
+    /// When the data or the weights cannot be read, or the data has no such part.
+    fn evaluate(
+        recipe: &Recipe<Self::Section>,
+        request: &EvalRequest,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<EvalReport, Error> {
+        let split = match request.part {
+            Part::Validation => Split::Validation { epoch: recipe.common.epochs },
+            Part::Test => Split::Test,
+            other => return Err(no_part(other, "is not measured; `validation` and `test` are")),
+        };
+        let mut recipe = recipe.clone();
+        recipe.common.data = request.data.into();
+        let task = Self::open(&recipe, &folder::kept(request.folder, Self::KEPT)?)?;
+        let (_, model) = task.begin(false, device)?;
+        let best = weights::read(&request.folder.join("best.safetensors"))?;
+        let model = weights::fill(model.valid(), &best.tensors)?;
+        let measured = task.measure(&model, split, device, watch)?;
+        let Measured { values, findings } = measured.ok_or_else(|| no_part(request.part, "is not in the data"))?;
+        let mut lines: Vec<(String, String)> = Self::METRICS
+            .iter()
+            .filter_map(|metric| Some((metric.label.to_string(), metric.show(*values.get(metric.name.as_ref())?))))
+            .collect();
+        lines.extend(findings.facts);
+        Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data") })
+    }
+
+    /// Measures a trained model by any of its names on the test part, without training it: `regard compare` sets it beside
+    /// models of the recipe. Not every task can.
+    ///
+    /// # Errors
+    /// When there is no such model, it is for something else, or the task cannot.
+    fn measure_named(&self, name: &str, _: &Device) -> Result<NamedResult, Error> {
+        let reason = format!(
+            "a trained model is not compared by the task `{}`, which trains presets; `regard eval` measures a run",
+            Self::NAME
+        );
+        Err(Error::Field { field: name.into(), reason })
+    }
+
     /// What is reported.
     #[must_use]
     fn info() -> TaskInfo {
@@ -187,4 +260,10 @@ pub trait Task: Debug + Sized {
             metrics: Self::METRICS.into(),
         }
     }
+}
+
+/// A part of the data that cannot be measured.
+pub(crate) fn no_part(part: Part, reason: &str) -> Error {
+    let name = serde_json::to_value(part).expect("plain data");
+    Error::config("part", format!("`{}` {reason}", name.as_str().unwrap_or_default()))
 }

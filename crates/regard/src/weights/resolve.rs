@@ -163,8 +163,12 @@ fn from_embedded(embedded: Embedded) -> Result<ModelSource, Error> {
 fn from_toml(path: &Path) -> Result<ModelSource, Error> {
     let text = file::read_text(path)?;
     let config = ModelConfig::from_toml(&text).map_err(|error| {
-        let translator = ["tokenizer.json", "source.json"].iter().any(|file| path.with_file_name(file).is_file());
-        let note = if translator { "; this is a translator, which `regard translate` takes" } else { "" };
+        let words = ["tokenizer.json", "source.json"].iter().any(|file| path.with_file_name(file).is_file());
+        let note = match (words, text.contains("\"language-model\"")) {
+            (true, true) => "; this is a language model, which `regard fill` takes",
+            (true, false) => "; this is a translator, which `regard translate` takes",
+            (false, _) => "",
+        };
         Error::Field { field: path.display().to_string(), reason: format!("{error}{note}") }
     })?;
     // without preprocess.toml: the preprocessing of the family's first preset

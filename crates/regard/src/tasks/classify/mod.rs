@@ -18,11 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cost::Convention;
-use crate::data::{Batch, Dataset, LabelledImages, Loader, Mix, Order, Part, Preparation, Preprocess, dataset};
-use crate::evaluate::{Better, Evaluation, Metric, Unit};
+use crate::data::{Batch, Dataset, LabelledImages, Loader, Mix, Order, Part, Preparation, Preprocess, dataset, labels};
+use crate::evaluate::{Better, Evaluation, Metric, Unit, Values};
 use crate::models::{Model, ModelConfig};
 use crate::report::{Figure as _, Findings, classes};
-use crate::train::{self, Measured, ModelCost, Share, Split, Steps, Task, Validation};
+use crate::train::{self, Measured, ModelCost, NamedResult, Share, Split, Steps, Task, Validation};
 use crate::weights::{self, Checkpoint, Format, LoadOptions, LoadedModel, Upstream};
 use crate::{Error, Pass};
 
@@ -117,6 +117,20 @@ impl Classification {
         Ok(weights::fit(model, checkpoint, &options)?.model)
     }
 
+    /// The class of a trained model for each class of the data: by their names where it has any, else in their order.
+    fn in_model(&self, name: &str, classes: usize, labels: Option<&[String]>) -> Result<Vec<usize>, Error> {
+        let own = self.test.classes();
+        let by_name: Option<Vec<usize>> = own.iter().map(|class| labels::find(class, labels?)).collect();
+        match by_name {
+            Some(by_name) => Ok(by_name),
+            None if own.len() == classes => Ok((0..classes).collect()),
+            None => {
+                let reason = format!("it has {classes} classes, the data {} others", own.len());
+                Err(Error::Field { field: name.into(), reason })
+            }
+        }
+    }
+
     fn teacher(&self, device: &Device) -> Result<Option<Model>, Error> {
         let Some(distillation) = &self.recipe.own.distillation else { return Ok(None) };
         let classes = self.config.classes();
@@ -174,6 +188,17 @@ pub fn evaluate(
         watch(evaluation.accuracy.pictures);
     }
     Ok(evaluation)
+}
+
+/// By the names of the task's metrics.
+fn values(Evaluation { accuracy, .. }: &Evaluation) -> Values {
+    let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
+    values.map(|(name, value)| (name.to_string(), value)).into()
+}
+
+fn cost(config: &ModelConfig) -> Result<ModelCost, Error> {
+    let ledger = config.ledger(config.image())?;
+    Ok(ModelCost { parameters: ledger.parameters(), multiply_adds: Some(ledger.total(Convention::MultiplyAdds)) })
 }
 
 impl Task for Classification {
@@ -248,8 +273,7 @@ impl Task for Classification {
             return Ok(None);
         }
         let evaluation = evaluate(model, &self.measuring(pictures), device, &mut |done| watch(done, pictures.len()))?;
-        let Evaluation { accuracy, confusion, calibration } = &evaluation;
-        let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
+        let Evaluation { confusion, calibration, .. } = &evaluation;
         let findings = match split {
             Split::Validation { .. } => Findings::default(),
             Split::Test => Findings {
@@ -261,13 +285,29 @@ impl Task for Classification {
                 tables: vec![classes::table(confusion, self.train.classes())],
             },
         };
-        Ok(Some(Measured { values: values.map(|(name, value)| (name.to_string(), value)).into(), findings }))
+        Ok(Some(Measured { values: values(&evaluation), findings }))
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {
-        let ledger = self.config.ledger(self.config.image())?;
-        let multiply_adds = Some(ledger.total(Convention::MultiplyAdds));
-        Ok(ModelCost { parameters: ledger.parameters(), multiply_adds })
+        cost(&self.config)
+    }
+
+    /// Pictures are prepared as the model wants them; its classes are matched with those of the data.
+    fn measure_named(&self, name: &str, device: &Device) -> Result<NamedResult, Error> {
+        let LoadedModel { model, config, preprocess, labels, .. } = trained("models", name, device)?;
+        let imagenet = || (config.classes() == 1000).then(labels::imagenet);
+        let classes = self.in_model(name, config.classes(), labels.or_else(imagenet).as_deref())?;
+        let mut loader = self.measuring(&self.test);
+        let preparation = &mut loader.samples.preparation;
+        (preparation.image, preparation.channels, preparation.preprocess) =
+            (config.image(), config.channels(), preprocess);
+        let mut evaluation = Evaluation::default();
+        for batch in loader.epoch(0, 0) {
+            let batch = batch?;
+            let labels: Vec<usize> = batch.targets.iter().map(|target| classes[target.class]).collect();
+            evaluation.add(model.forward(batch.tensor(device), &mut Pass::silent()), &labels);
+        }
+        Ok(NamedResult { values: values(&evaluation), cost: cost(&config)? })
     }
 
     fn facts(&self) -> Vec<(String, String)> {

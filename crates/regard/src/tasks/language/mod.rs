@@ -20,15 +20,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use super::sentences::{Parts, shares};
+use super::sentences::{Parts, shares, text_part};
 use crate::data::text::{Buckets, Tokenizer, has_lines, read_lines};
-use crate::evaluate::{Better, Metric, Unit};
+use crate::evaluate::{Better, Metric, Unit, Values};
 use crate::function::cross_entropy;
 use crate::layers::PositionKind;
 use crate::models::language_model::{Direction, LanguageModel, LanguageModelConfig};
 use crate::pass::DropoutKey;
 use crate::report::{Findings, Table};
-use crate::train::{self, Common, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task};
+use crate::train::{
+    self, Common, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, no_part,
+};
 use crate::weights;
 use crate::{Error, Pass};
 
@@ -190,6 +192,12 @@ fn token_loss(
     loss
 }
 
+/// By the names of the task's metrics.
+fn values(loss: &TokenLoss) -> Values {
+    let values = [("loss", loss.loss()), ("perplexity", loss.loss().exp()), ("top1", loss.top1())];
+    values.map(|(name, value)| (name.into(), value)).into()
+}
+
 impl Task for Language {
     const NAME: &'static str = "language";
     const METRICS: &'static [Metric] = &[
@@ -264,8 +272,29 @@ impl Task for Language {
         if split == Split::Test {
             findings.tables.push(self.answers(model, samples)?);
         }
-        let values = [("loss", loss.loss()), ("perplexity", loss.loss().exp()), ("top1", loss.top1())];
-        Ok(Some(Measured { values: values.map(|(name, value)| (name.into(), value)).into(), findings }))
+        Ok(Some(Measured { values: values(&loss), findings }))
+    }
+
+    /// Needs no more of the data than the part that is measured.
+    fn evaluate(
+        recipe: &Recipe,
+        request: &EvalRequest,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<EvalReport, Error> {
+        let bundle = LanguageBundle::open(request.folder, device)?;
+        let (direction, tokenizer) = (bundle.config().direction, bundle.tokenizer());
+        let collate = Collate { direction, tokenizer, mask: recipe.own.mask };
+        let lines = read_lines(Path::new(request.data), text_part(request.part)?)?;
+        let samples = Samples::new(lines, &collate, &recipe.own, recipe.common.seed)?;
+        if samples.tokens.is_empty() {
+            return Err(no_part(request.part, "has no token"));
+        }
+        let values = values(&token_loss(bundle.model(), &samples, &collate, watch));
+        let shown = |metric: &Metric| (metric.label.to_string(), metric.show(values[metric.name.as_ref()]));
+        let mut lines: Vec<(String, String)> = Self::METRICS.iter().map(shown).collect();
+        lines.push(("lines".into(), samples.lines.len().to_string()));
+        Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data") })
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {

@@ -3,6 +3,7 @@
 //! A sample is a [`Pair`] of sentences; pairs of like length become batches of a budget of tokens ([`Buckets`]).
 
 mod batch;
+mod evaluate;
 mod section;
 
 pub use batch::{Example, TextBatch};
@@ -20,7 +21,9 @@ use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
 use crate::pass::DropoutKey;
-use crate::train::{self, Common, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task};
+use crate::train::{
+    self, Common, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task,
+};
 use crate::translate::{Bundle, Search};
 use crate::weights;
 use crate::{Error, Pass};
@@ -253,6 +256,16 @@ impl Task for Translation {
             values.insert("bleu".into(), self.bleu(model, pairs, device)?);
         }
         Ok(Some(Measured { values, ..Measured::default() }))
+    }
+
+    /// Needs no more of the data than the part that is measured, and searches as `regard translate` does.
+    fn evaluate(
+        recipe: &Recipe,
+        request: &EvalRequest,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<EvalReport, Error> {
+        evaluate::evaluate(recipe, request, device, watch)
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {
