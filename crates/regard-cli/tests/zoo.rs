@@ -188,7 +188,7 @@ fn eight_bits_are_exported_in_a_smaller_file_that_answers_alike() {
     };
     assert_eq!(predict("out/model.safetensors"), predict("nano.safetensors"));
     let hugging_face = [&export[..], &["--int8", "--to", "hugging-face"]].concat();
-    assert_refused(folder.path(), &hugging_face, &["int8", "under the names of timm"]);
+    assert_refused(folder.path(), &hugging_face, &["int8", "with the names of timm"]);
 }
 
 #[test]
