@@ -29,6 +29,8 @@ pub enum Purpose {
     Mask,
     /// Which token a causal language model writes.
     NextToken,
+    /// The embedded worlds: what is in a picture. Its number is fixed, since their bytes depend on it.
+    World = 32,
 }
 
 /// The generator of a purpose at a place, such as an epoch and a picture.

@@ -13,7 +13,7 @@ mod levels;
 mod rand_augment;
 
 pub use change::{Change, Changes, Erasure, Geometric, Photometric};
-pub use detection::{DetectionAugment, ShortSide};
+pub use detection::{DetectionAugment, ShortSide, mosaic};
 
 use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};

@@ -196,7 +196,7 @@ impl Sizes {
     }
 }
 
-fn hash(size: [usize; 2], pixels: &[u8]) -> [u8; 32] {
+pub(super) fn hash(size: [usize; 2], pixels: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     size.iter().for_each(|&side| hash.update((side as u64).to_le_bytes()));
     hash.update(pixels);

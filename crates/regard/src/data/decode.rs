@@ -49,6 +49,32 @@ pub(super) enum Reason {
 
 /// An upright picture of one of these formats with at most so many pixels; none is decoded otherwise.
 pub(super) fn decode(bytes: &[u8], formats: &[ImageFormat], most: u64) -> Result<DynamicImage, Reason> {
+    let (mut picture, orientation) = decode_stored(bytes, formats, most)?;
+    picture.apply_orientation(orientation);
+    Ok(picture)
+}
+
+/// Rows and columns as stored, and the EXIF orientation from 1 to 8, without decoding pixels.
+pub(super) fn header(bytes: &[u8]) -> Result<([usize; 2], u8), String> {
+    let format = image::guess_format(bytes).ok().filter(|format| FORMATS.contains(format));
+    let format = format.ok_or("not a JPEG, PNG, WebP, GIF or BMP picture")?;
+    let bytes = if format == ImageFormat::Png { png_without_side_data(bytes) } else { bytes.into() };
+    let mut reader = ImageReader::with_format(Cursor::new(&*bytes), format);
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(MOST_BYTES);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
+    let (columns, rows) = decoder.dimensions();
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    Ok(([rows as usize, columns as usize], orientation.to_exif()))
+}
+
+/// A picture as it is stored, and how it is turned to be upright.
+pub(super) fn decode_stored(
+    bytes: &[u8],
+    formats: &[ImageFormat],
+    most: u64,
+) -> Result<(DynamicImage, Orientation), Reason> {
     let wrong = |error: image::ImageError| Reason::Other(error.to_string());
     let format = image::guess_format(bytes).ok().filter(|format| formats.contains(format)).ok_or(Reason::Format)?;
     let whole = match format {
@@ -75,9 +101,7 @@ pub(super) fn decode(bytes: &[u8], formats: &[ImageFormat], most: u64) -> Result
         return Err(Reason::Other(format!("{columns} x {rows} pixels are more than {most}")));
     }
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let mut picture = DynamicImage::from_decoder(decoder).map_err(wrong)?;
-    picture.apply_orientation(orientation);
-    Ok(picture)
+    Ok((DynamicImage::from_decoder(decoder).map_err(wrong)?, orientation))
 }
 
 const PNG_SIGNATURE: usize = 8;

@@ -7,6 +7,7 @@ pub mod check;
 pub mod dataset;
 mod decode;
 mod denormalise;
+pub mod detection;
 pub mod fetch;
 mod images;
 mod labelled_images;
@@ -21,9 +22,10 @@ mod preprocess;
 mod resample;
 mod resize_inside;
 pub mod text;
+pub mod world;
 
 pub use augment::{
-    Augment, Change, Changes, Crop, DetectionAugment, Erasure, Geometric, Photometric, RandAugment, ShortSide,
+    Augment, Change, Changes, Crop, DetectionAugment, Erasure, Geometric, Photometric, RandAugment, ShortSide, mosaic,
 };
 pub use batch::{Batch, Target};
 pub use channels::to_channels;

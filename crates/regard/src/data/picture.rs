@@ -4,6 +4,7 @@
 //! applied as by `ImageOps.exif_transpose`, and a resized picture is rounded to 8 bits before it is normalised. Other than
 //! PIL: 16 bits of gray become their upper 8 (PIL clips them at 255).
 
+use image::DynamicImage;
 use std::path::Path;
 
 use super::decode::{self, FORMATS, MOST_BYTES, Reason};
@@ -60,13 +61,29 @@ impl Picture {
     /// # Errors
     /// The reason why they are not a picture, or its size.
     pub fn decode_at_most(bytes: &[u8], pixels: u64) -> Result<Self, String> {
-        let picture = decode::decode(bytes, &FORMATS, pixels.min(MOST_PIXELS)).map_err(|reason| match reason {
-            Reason::Format => "not a JPEG, PNG, WebP, GIF or BMP picture".to_string(),
-            Reason::Other(reason) => reason,
-        })?;
+        decode::decode(bytes, &FORMATS, pixels.min(MOST_PIXELS)).map(Self::from_image).map_err(Self::reason)
+    }
+
+    /// Reads the bytes of such a file as the pixels are stored, whatever its EXIF orientation.
+    ///
+    /// # Errors
+    /// The reason why they are not a picture.
+    pub(super) fn decode_stored(bytes: &[u8]) -> Result<Self, String> {
+        let (picture, _) = decode::decode_stored(bytes, &FORMATS, MOST_PIXELS).map_err(Self::reason)?;
+        Ok(Self::from_image(picture))
+    }
+
+    fn from_image(picture: DynamicImage) -> Self {
         let picture = picture.into_rgb8();
         let (columns, rows) = picture.dimensions();
-        Ok(Self { rows: rows as usize, columns: columns as usize, pixels: picture.into_raw() })
+        Self { rows: rows as usize, columns: columns as usize, pixels: picture.into_raw() }
+    }
+
+    fn reason(reason: Reason) -> String {
+        match reason {
+            Reason::Format => "not a JPEG, PNG, WebP, GIF or BMP picture".into(),
+            Reason::Other(reason) => reason,
+        }
     }
 
     /// Rows and columns.

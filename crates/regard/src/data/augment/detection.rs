@@ -5,15 +5,20 @@
 //!    or resized so that the short side is 400, 500 or 600, a part of 384 to 600 pixels a side cut out, and then the first.
 //!
 //! Boxes are moved with the pixels, clipped, and dropped when nothing of them is left: `Changes::objects(.., 0.0)`.
-//! Unlike DETR, a picture with a side below 384 pixels keeps that side whole instead of failing.
+//! Unlike DETR, a picture with a side below 384 pixels keeps that side whole instead of failing. Colours and mosaics
+//! ([`mosaic`]) are options that DETR does not have; both are off by default.
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Changes, Geometric, chance};
+use super::{Change, Changes, Geometric, chance, colour};
 use crate::Error;
 use crate::data::{Filter, limits};
+
+mod mosaic;
+
+pub use mosaic::mosaic;
 
 /// The size of a picture whose short side is so many pixels, and whose long side at most `longest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +77,10 @@ pub struct DetectionAugment {
     pub crop_short_sides: Vec<usize>,
     /// The least and the most pixels of a side of the part.
     pub crop_sides: [usize; 2],
+    /// Brightness, contrast and saturation each times 1 - x to 1 + x, in random order.
+    pub colour_jitter: f64,
+    /// Probability that parts of four pictures are put together before anything else.
+    pub mosaic: f64,
 }
 
 impl Default for DetectionAugment {
@@ -83,14 +92,37 @@ impl Default for DetectionAugment {
             crop: 0.5,
             crop_short_sides: vec![400, 500, 600],
             crop_sides: [384, 600],
+            colour_jitter: 0.0,
+            mosaic: 0.0,
         }
     }
 }
+
+/// The short side of DETR's largest pictures.
+const DETR_SHORT: usize = 800;
 
 /// The most pixels of a side that can be asked for.
 const MOST_SIDE: usize = 8192;
 
 impl DetectionAugment {
+    /// DETR's for smaller pictures: all sides in proportion, so that the largest short side is this one.
+    ///
+    /// # Panics
+    /// When it is zero.
+    #[must_use]
+    pub fn scaled(short: usize) -> Self {
+        assert!(short > 0, "augment: a short side of no pixels");
+        let scaled = |side: &usize| ((side * short + DETR_SHORT / 2) / DETR_SHORT).max(1);
+        let plain = Self::default();
+        Self {
+            short_sides: plain.short_sides.iter().map(scaled).collect(),
+            longest: scaled(&plain.longest),
+            crop_short_sides: plain.crop_short_sides.iter().map(scaled).collect(),
+            crop_sides: plain.crop_sides.map(|side| scaled(&side)),
+            ..plain
+        }
+    }
+
     /// # Errors
     /// When a field cannot work; the error names it and its value.
     pub fn validate(&self) -> Result<(), Error> {
@@ -106,7 +138,9 @@ impl DetectionAugment {
         sides("augment.longest", &[self.longest])?;
         sides("augment.crop-short-sides", &self.crop_short_sides)?;
         sides("augment.crop-sides", &self.crop_sides)?;
-        limits::range("augment.crop-sides", self.crop_sides.map(|side| side as f64))
+        limits::range("augment.crop-sides", self.crop_sides.map(|side| side as f64))?;
+        limits::not_negative("augment.colour-jitter", self.colour_jitter)?;
+        limits::probability("augment.mosaic", self.mosaic)
     }
 
     /// What happens to a picture of this size and to the boxes in it.
@@ -140,6 +174,10 @@ impl DetectionAugment {
         }
         let short = side(&self.short_sides, random);
         add(Geometric::Resize { size: ShortSide { short, longest: Some(self.longest) }.detr(size), filter });
+        if self.colour_jitter > 0.0 {
+            let jitter = colour::draw_jitter(self.colour_jitter, random);
+            changes.changes.extend(jitter.into_iter().map(Change::Photometric));
+        }
         changes
     }
 }

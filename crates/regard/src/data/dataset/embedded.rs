@@ -37,6 +37,16 @@ pub fn open(part: Part) -> Opened {
     )
 }
 
+/// `[28, 28]`: the levels of one picture of a class, of the 1,200 for training or the 200 for the test.
+///
+/// # Panics
+/// When there is no such class or picture.
+pub fn garment(test: bool, class: usize, index: usize) -> &'static [u8] {
+    assert!(class < CLASSES.len() && index < if test { TEST } else { TRAIN }, "garment {index} of class {class}");
+    let block: &'static Block = if test { &TEST_BLOCK } else { &TRAIN_BLOCK };
+    &block.pixels[(index * CLASSES.len() + class) * SIDE * SIDE..][..SIDE * SIDE]
+}
+
 /// Pictures of the classes in turn: the first of each class, then the second of each.
 fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<Block> {
     let pixels = unpack(packed, of_class * CLASSES.len()).expect("the files are ours");

@@ -12,12 +12,14 @@ mod idx;
 mod manifest;
 mod memory;
 mod packed;
-mod split;
+pub(super) mod split;
 mod sprites;
 mod subset;
 mod tiny_imagenet;
 
+pub(super) use embedded::garment;
 pub use files::is_picture;
+pub(super) use files::{entries, pictures_below};
 pub use subset::{Subset, take_per_class};
 
 use serde::Serialize;
@@ -68,7 +70,7 @@ pub enum Part {
 
 impl Part {
     /// Whether pictures of `one` of the first three parts belong to it.
-    const fn contains(self, one: Self) -> bool {
+    pub(super) const fn contains(self, one: Self) -> bool {
         match self {
             Self::All => true,
             Self::TrainAndValidation => matches!(one, Self::Train | Self::Validation),
@@ -122,6 +124,8 @@ pub enum Origin {
     Own(String),
     /// The same fifth of every class, drawn once and for all.
     Fifth,
+    /// The same fifth of all pictures, drawn once and for all.
+    FifthOfPictures,
     /// The same tenth of every class of the training pictures, drawn once and for all.
     TenthOfTrain,
     /// There is none.
@@ -133,6 +137,7 @@ impl Display for Origin {
         f.write_str(match self {
             Self::Own(place) => place,
             Self::Fifth => "a fifth of every class",
+            Self::FifthOfPictures => "a fifth of the pictures",
             Self::TenthOfTrain => "a tenth of train",
             Self::None => "none",
         })

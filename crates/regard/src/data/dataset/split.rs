@@ -61,7 +61,7 @@ pub fn draw(
 }
 
 /// How many of so many pictures are the test: a fifth, and one of each part if there are two.
-const fn fifth(count: usize) -> usize {
+pub const fn fifth(count: usize) -> usize {
     match count {
         0 | 1 => 0,
         2..=7 => 1,

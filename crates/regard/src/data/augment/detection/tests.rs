@@ -91,6 +91,15 @@ fn a_crop_keeps_boxes_by_detrs_rules() {
 }
 
 #[test]
+fn a_scaled_list_is_that_of_detr_in_proportion() {
+    assert_eq!(DetectionAugment::scaled(800), DetectionAugment::default());
+    let small = DetectionAugment::scaled(80);
+    assert_eq!((small.short_sides.first(), small.short_sides.last(), small.longest), (Some(&48), Some(&80), 133));
+    assert_eq!((&small.crop_short_sides[..], small.crop_sides), (&[40, 50, 60][..], [38, 60]));
+    assert!(DetectionAugment::scaled(1).validate().is_ok());
+}
+
+#[test]
 fn a_wrong_setting_is_named_with_its_value() {
     let plain = DetectionAugment::default;
     for (augment, field, value) in [
@@ -99,6 +108,8 @@ fn a_wrong_setting_is_named_with_its_value() {
         (DetectionAugment { short_sides: vec![0], ..plain() }, "augment.short-sides", "0"),
         (DetectionAugment { longest: 1 << 40, ..plain() }, "augment.longest", "1099511627776"),
         (DetectionAugment { crop_sides: [600, 384], ..plain() }, "augment.crop-sides", "[600, 384]"),
+        (DetectionAugment { mosaic: 1.5, ..plain() }, "augment.mosaic", "1.5"),
+        (DetectionAugment { colour_jitter: -0.5, ..plain() }, "augment.colour-jitter", "-0.5"),
     ] {
         let error = augment.validate().unwrap_err().to_string();
         assert!(error.contains(field) && error.ends_with(value), "{error}");

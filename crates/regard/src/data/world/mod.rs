@@ -1,0 +1,12 @@
+//! The garment world: tasks for detection without a download, painted from the embedded Fashion-MNIST.
+//!
+//! Nothing is stored. Everything follows from (seed, part, kind of sample, index), by exact operations alone (no sine, no
+//! logarithm), so that the same index gives the same bytes on every machine. `garments` paints; `scenes` is pictures of
+//! one to four things with boxes.
+
+mod draw;
+mod garments;
+mod scenes;
+
+pub use garments::{COLOURS, Canvas, Garment, KINDS, Placement, colour_names};
+pub use scenes::{SCENE_SIDE, Scene, Scenes, Thing, scene};
