@@ -1,8 +1,11 @@
 //! `regard data`: datasets, before anything is trained on them.
 
 mod browse;
+mod browse_boxes;
 mod check;
+mod check_boxes;
 mod check_text;
+mod convert;
 mod fetch;
 
 use clap::Subcommand;
@@ -10,7 +13,7 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
-/// Look at a dataset, check it, or fetch a public one
+/// Look at a dataset, check it, convert it, or fetch a public one
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,6 +24,7 @@ pub struct Args {
 enum DataCommand {
     Browse(browse::Args),
     Check(check::Args),
+    Convert(convert::Args),
     Fetch(fetch::Args),
 }
 
@@ -28,8 +32,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     match &args.command {
         DataCommand::Browse(args) => browse::run(args),
         DataCommand::Check(args) => check::run(args, out),
+        DataCommand::Convert(args) => convert::run(args, out),
         DataCommand::Fetch(args) => fetch::run(args, out),
     }
+}
+
+/// The failure of pictures with boxes that cannot be read.
+fn unusable_boxes(error: regard::Error) -> Failure {
+    Failure::input(error, "`regard data check` lists everything that is wrong; `scenes` is always there")
 }
 
 /// The failure of a dataset that cannot be read or fetched.

@@ -159,3 +159,73 @@ fn a_mirror_with_other_content_is_refused() {
     assert!(stderr.contains("cifar-10-binary.tar.gz: its SHA-256 is") && stderr.contains("\nhint: "), "{stderr}");
     assert!(!root.path().join("sets/cifar-10").exists());
 }
+
+/// Twenty pictures of 40 x 30 pixels with two boxes each, as a table.
+fn boxes(root: &Path, wrong: &str) {
+    let mut table = String::from("image,x1,y1,x2,y2,class\n");
+    for level in 0..20 {
+        let path = root.join(format!("boxes/{level}.png"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        RgbImage::from_pixel(40, 30, Rgb([10 * level; 3])).save(path).unwrap();
+        let bottom = 10 + level % 10;
+        table.extend([format!("{level}.png,1,2,21,{bottom},cat\n"), format!("{level}.png,5.5,5,39,29,dog\n")]);
+    }
+    fs::write(root.join("boxes/boxes.csv"), table + wrong).unwrap();
+}
+
+#[test]
+fn pictures_with_boxes_are_checked_converted_and_drawn() {
+    let root = tempfile::tempdir().unwrap();
+    boxes(root.path(), "");
+    let run = |args: &[&str]| {
+        let output = regard(root.path(), args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    };
+    let told = run(&["data", "check", "boxes"]);
+    for line in [
+        "all                     28           4       8\n",
+        "AP of the truth     1.0000      1.0000  1.0000\n",
+        "layout      CSV of boxes\n",
+        "test        a fifth of the pictures\n",
+        "queries     more than 2, the most objects in a picture\n",
+        "problems    none\n",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    for (from, to) in [("boxes", "voc"), ("voc", "coco"), ("coco", "yolo"), ("yolo", "csv")] {
+        let told = run(&["data", "convert", from, "--to", to, "-o", to]);
+        assert!(told.starts_with("20 pictures with 40 boxes"), "{told}");
+        let checked = run(&["data", "check", to, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&checked).unwrap();
+        assert_eq!(json["problems"], 0);
+        assert_eq!(json["truth_against_itself"], serde_json::json!([1.0, 1.0, 1.0]), "{to}");
+        assert_eq!(json["train"]["most_objects"], 2);
+    }
+    run(&["data", "browse", "coco", "-o", "sheet.png", "--rows", "2", "--columns", "3"]);
+    let sheet = image::open(root.path().join("sheet.png")).unwrap().into_rgb8();
+    assert_eq!(sheet.dimensions(), (3 * 328 + 8, 2 * 328 + 8));
+    // the pictures are gray, the lines are not
+    assert!(sheet.pixels().filter(|pixel| pixel.0[0].abs_diff(pixel.0[2]) > 60).count() > 2000);
+}
+
+#[test]
+fn what_is_wrong_with_boxes_is_named_and_stops_whoever_would_train() {
+    let root = tempfile::tempdir().unwrap();
+    boxes(root.path(), "3.png,NaN,1,5,5,cat\nnowhere.png,1,1,5,5,cat\n2.png,1,2,21,12,cat\n2.png,100,2,121,12,cat\n");
+    let output = regard(root.path(), &["data", "check", "boxes"]);
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    for line in [
+        "boxes.csv: line 42: `x1,y1,x2,y2`: not four finite numbers",
+        "boxes.csv: line 43: `image`: no picture `nowhere.png`",
+        "boxes that are there twice: 1",
+        "boxes outside of the picture: 1",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    let output = regard(root.path(), &["data", "convert", "boxes", "--to", "coco", "-o", "out"]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("line 42") && told.contains("and 1 more") && told.contains("regard data check"), "{told}");
+}

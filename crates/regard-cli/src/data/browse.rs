@@ -3,7 +3,7 @@
 use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
     Augment, Batch, Crop, Dataset, LabelledImages, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target,
-    dataset, denormalise,
+    dataset, denormalise, detection,
 };
 use regard::report::font;
 use regard::tasks::classify::Recipe;
@@ -11,6 +11,7 @@ use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::browse_boxes;
 use crate::failure::Failure;
 use crate::model::at_least_one;
 use crate::{files, recipes};
@@ -19,28 +20,28 @@ use crate::{files, recipes};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name of a dataset, or its path
-    source: String,
+    pub(super) source: String,
 
     /// Where the sheet goes
     #[arg(short, long, value_name = "PAGE")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
 
     /// As this recipe prepares them for its model, a file or one of `regard recipes`; without one: random resized
     /// crops and flips
     #[arg(long, value_name = "RECIPE")]
-    recipe: Option<String>,
+    pub(super) recipe: Option<String>,
 
     /// Rows of pictures; those of a row are mixed with each other
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
-    rows: usize,
+    pub(super) rows: usize,
 
     /// Pictures of a row
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
-    columns: usize,
+    pub(super) columns: usize,
 
     /// What everything random depends on
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// How pictures are prepared: as a recipe says, or in the usual way.
@@ -93,6 +94,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             format!("{} x {} pictures are more than {MOST}", args.rows, args.columns),
             "`--rows` and `--columns` are smaller",
         ));
+    }
+    if detection::is_detection(&args.source) {
+        return browse_boxes::run(args, format);
     }
     let recipe = args.recipe.as_deref().map(recipes::read_classify).transpose()?;
     let dataset = dataset::open(&args.source, Part::Train)

@@ -3,20 +3,22 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use regard::data::check::{ClassCount, Copies, Report, check};
 use regard::data::dataset::{Origins, layout, open_parts, origins};
+use regard::data::detection;
 use regard::data::text::columns_of;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-use super::{check_text, unusable};
+use super::{check_boxes, check_text, unusable};
 use crate::failure::Failure;
 use crate::models::print_json;
 
 /// Look for broken, repeated, mislabelled and missing pictures or sentences; status 1 when there are any
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder with a folder for each class, a `labels.csv`, files of a known dataset, or `fashion`; sentences in two
-    /// languages are a folder with `train.tsv` or `train.en` and `train.it`, or a TSV file
+    /// A folder with a folder for each class, a `labels.csv`, files of a known dataset, or `fashion`; pictures with boxes
+    /// are COCO, VOC, YOLO, a CSV table, or `scenes`; sentences in two languages are a folder with `train.tsv` or
+    /// `train.en` and `train.it`, or a TSV file
     #[arg(value_name = "DIR")]
     source: String,
 
@@ -47,13 +49,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(columns) = columns_of(Path::new(&args.source)) {
         return check_text::run(&args.source, columns, args.json, out);
     }
+    if detection::is_detection(&args.source) {
+        return check_boxes::run(&args.source, args.json, out);
+    }
     let layout = layout(&args.source).map_err(unusable)?;
     let origins = origins(&args.source).map_err(unusable)?;
     let parts = open_parts(&args.source).map_err(unusable)?;
-    let bar = ProgressBar::new((parts.train.len() + parts.validation.len() + parts.test.len()) as u64);
-    bar.set_style(
-        ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta}").expect("the template is fixed"),
-    );
+    let bar = progress(parts.train.len() + parts.validation.len() + parts.test.len());
     let report = check(&parts, args.least, || bar.inc(1));
     bar.finish_and_clear();
 
@@ -111,6 +113,12 @@ fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &m
         writeln!(out, "problems    none")?;
     }
     Ok(())
+}
+
+/// A bar for so many pictures.
+pub(super) fn progress(pictures: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta}");
+    ProgressBar::new(pictures as u64).with_style(style.expect("the template is fixed"))
 }
 
 /// A kind of problem: how many, and the first of them.

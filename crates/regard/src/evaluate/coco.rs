@@ -20,6 +20,7 @@ use std::collections::HashSet;
 
 use super::{Better, Metric, Unit, Values};
 use crate::Error;
+use crate::data::detection::DetectionDataset;
 use matching::{Outcome, Scene};
 
 /// An object that an annotation names.
@@ -253,6 +254,33 @@ impl Evaluation {
         };
         recalls().into_iter().zip(values).map(point).collect()
     }
+}
+
+/// The ids of the pictures of a dataset, and their objects.
+///
+/// # Errors
+/// When the size of a picture is needed and cannot be read.
+pub fn truths(dataset: &dyn DetectionDataset) -> Result<(Vec<u64>, Vec<Truth>), Error> {
+    let images: Vec<u64> = (0..dataset.len()).map(|index| dataset.image_id(index)).collect();
+    let mut truths = Vec::new();
+    for (index, &image) in images.iter().enumerate() {
+        truths.extend(dataset.annotations(index)?.iter().map(|annotation| Truth {
+            id: annotation.id,
+            image,
+            class: annotation.class,
+            bounds: annotation.bounds,
+            area: annotation.area,
+            crowd: annotation.crowd,
+        }));
+    }
+    Ok((images, truths))
+}
+
+/// What a perfect model would find: every object that is not a crowd, with a score of 1.
+#[must_use]
+pub fn perfect(truths: &[Truth]) -> Vec<Detection> {
+    let found = |truth: &Truth| Detection { image: truth.image, class: truth.class, bounds: truth.bounds, score: 1.0 };
+    truths.iter().filter(|truth| !truth.crowd).map(found).collect()
 }
 
 /// Compares detections with the objects of pictures by their ids; classes are `0..classes`.

@@ -3,6 +3,7 @@
 mod attention;
 mod axis;
 mod bars;
+mod boxes;
 mod canvas;
 pub mod classes;
 pub mod figure;
@@ -19,6 +20,7 @@ mod sheet;
 mod table;
 
 pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
+pub use boxes::{LabelledBox, draw_boxes};
 pub use figure::Figure;
 pub use findings::Findings;
 pub use page::{Page, Section};

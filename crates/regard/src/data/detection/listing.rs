@@ -80,7 +80,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// Adds a box with its class by name or says why it cannot be used; one without area is left out with a warning.
+    /// Whether a box can be used; what is not finite is an error, and one without area is left out with a warning.
     pub fn check_bounds(&mut self, file: &Path, place: impl Fn() -> String, field: &str, bounds: [f64; 4]) -> bool {
         if !bounds.iter().all(|side| side.is_finite()) {
             self.issues.push(Issue::error(file, place(), format!("`{field}`: not four finite numbers: {bounds:?}")));

@@ -120,13 +120,21 @@ fn every_class_and_every_array_is_that_of_pycocotools() {
 #[test]
 fn truth_against_itself_has_an_ap_of_one() {
     let mut case = Case::load("coco_ap_full");
-    let found = |truth: &Truth| Detection { image: truth.image, class: truth.class, bounds: truth.bounds, score: 1.0 };
-    case.detections = case.truths.iter().filter(|truth| !truth.crowd).map(found).collect();
+    case.detections = perfect(&case.truths);
     // id 0 is an id like any other
     case.truths.iter_mut().for_each(|truth| truth.id -= 1);
     let summary = case.evaluate().summary;
     assert_near("AP", summary.ap, 1.0);
     assert_near("AR100", summary.ar100, 1.0);
+}
+
+#[test]
+fn scenes_against_themselves_have_an_ap_of_one() {
+    let scenes = crate::data::world::Scenes::open(crate::data::Part::Validation).unwrap();
+    let (images, truths) = truths(&scenes).unwrap();
+    let summary = evaluate(&images, 8, &truths, &perfect(&truths)).unwrap().summary;
+    assert_near("AP", summary.ap, 1.0);
+    assert_eq!((summary.ap_medium, images.len()), (-1.0, 1000), "all garments are small");
 }
 
 #[test]
