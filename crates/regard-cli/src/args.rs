@@ -6,8 +6,8 @@ use std::io::Write;
 
 use crate::failure::Failure;
 use crate::{
-    analyse, compare, data, denoise, eval, explain, export, fill, gallery, models, operators, predict, quickstart,
-    recipes, run, serve, table, train, translate,
+    analyse, compare, data, denoise, detect, eval, explain, export, fill, gallery, models, operators, predict,
+    quickstart, recipes, run, serve, table, train, translate,
 };
 
 /// Attention models for vision.
@@ -36,6 +36,7 @@ enum Command {
     Cost(models::CostArgs),
     Table(table::Args),
     Predict(predict::Args),
+    Detect(detect::Args),
     Translate(translate::Args),
     Fill(fill::Args),
     Eval(eval::Args),
@@ -104,6 +105,7 @@ impl Plan {
                 Command::Cost(args) => models::cost(&args, out),
                 Command::Table(args) => table::run(&args, out),
                 Command::Predict(args) => predict::run(&args, &self.device, out),
+                Command::Detect(args) => detect::run(&args, &self.device, out),
                 Command::Translate(args) => translate::run(&args, &self.device, out),
                 Command::Fill(args) => fill::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),

@@ -6,6 +6,7 @@ mod candidates;
 mod compare;
 mod data;
 mod denoise;
+mod detect;
 mod eval;
 mod explain;
 mod export;

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use crate::failure::Failure;
 use crate::model::{Classifier, ModelArgs, at_least_one, batch, class_names, load_lazily, note_fresh, ready};
 use crate::models::print_json;
-use pictures::{PictureArgs, Source};
+pub use pictures::{PictureArgs, Source};
 
 /// The model that answers when none is named.
 const USUAL: &str = "fashion-vit";

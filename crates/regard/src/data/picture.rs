@@ -96,6 +96,18 @@ impl Picture {
         &self.pixels
     }
 
+    /// A part of the picture.
+    ///
+    /// # Panics
+    /// When the part is not inside of the picture, or empty.
+    #[must_use]
+    pub fn crop(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Self {
+        assert!(rows > 0 && columns > 0, "crop: {columns} x {rows} pixels");
+        assert!(row + rows <= self.rows && column + columns <= self.columns, "crop: beyond the picture");
+        let line = |row: usize| &self.pixels[3 * (row * self.columns + column)..][..3 * columns];
+        Self { rows, columns, pixels: (row..row + rows).flat_map(line).copied().collect() }
+    }
+
     /// The whole picture at another size.
     ///
     /// # Panics

@@ -21,7 +21,7 @@ mod table;
 
 pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use boxes::{LabelledBox, draw_boxes};
-pub use figure::Figure;
+pub use figure::{Figure, Line, Lines, Scale, Stroke};
 pub use findings::Findings;
 pub use page::{Page, Section};
 pub use raster::png;

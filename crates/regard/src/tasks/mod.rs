@@ -1,6 +1,7 @@
 //! What can be learned: one file or folder a task. Everything else asks the [`Task`] trait and knows no task by name.
 
 pub mod classify;
+pub mod detect;
 pub mod language;
 mod sentences;
 mod token_loss;
@@ -152,6 +153,7 @@ macro_rules! tasks {
 
 tasks! {
     Classify classify::Classification;
+    Detect detect::ObjectDetection;
     Translate translate::Translation;
     Language language::Language;
 }

@@ -1,12 +1,13 @@
 //! Laws that the runs of every task obey.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use super::ranks::ThreadRanks;
 use crate::device::cpu;
 use crate::train::{Event, Outcome, Recipe, SingleProcess, Task, TrainOptions, checkpoint, read_history, train};
-use crate::weights::Tensors;
+use crate::weights::{Tensors, tensors, to_bytes};
 
 /// Trains until a step, or to the end.
 pub fn train_until<T: Task>(folder: &Path, recipe: &Recipe<T::Section>, stop: Option<usize>) -> Outcome {
@@ -54,6 +55,13 @@ pub fn assert_two_learn_as_one<T: Task>(place: &Path, recipe: &Recipe<T::Section
 where
     T::Section: Sync,
 {
+    // both begin with weights of a file: fresh ones come from a generator that two threads would share
+    let (_, fresh) = T::open(recipe, &BTreeMap::new()).unwrap().begin(false, &cpu()).unwrap();
+    let begin = place.join("begin.safetensors");
+    fs::write(&begin, to_bytes(&tensors(&fresh), &begin).unwrap()).unwrap();
+    let mut recipe = recipe.clone();
+    recipe.common.weights = Some(begin.display().to_string());
+    let recipe = &recipe;
     train_until::<T>(&place.join("one"), recipe, None);
     std::thread::scope(|scope| {
         for ranks in ThreadRanks::pair() {
@@ -68,6 +76,7 @@ where
     for (one, two) in one.steps.iter().zip(&two.steps) {
         assert!((one.loss - two.loss).abs() < 1e-4, "step {}: {} {}", one.step, one.loss, two.loss);
     }
-    let [one, two] = [one, two].map(|history| history.test.unwrap().metric("loss"));
+    let primary = &T::METRICS[0].name;
+    let [one, two] = [one, two].map(|history| history.test.unwrap().metric(primary));
     assert!((one - two).abs() < 1e-4, "{one} {two}");
 }

@@ -27,5 +27,5 @@ pub use schedule::{Schedule, Shape};
 pub(crate) use task::no_part;
 pub use task::{
     BatchOf, EvalReport, EvalRequest, Losses, Measured, ModelCost, ModelOf, NamedResult, Objective, Share, Split,
-    Steps, Task,
+    Steps, Task, grouped,
 };

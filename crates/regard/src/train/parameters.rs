@@ -200,7 +200,7 @@ pub struct Groups {
     pub no_decay: Vec<String>,
     /// Layer-wise decay: the rate of a block is this factor times that of the next.
     pub layer_decay: f64,
-    /// The rate of everything except the head, as a factor of the head's.
+    /// The rate of a detector's trunk, or of everything except a classifier's head, as a factor of the rest's.
     pub backbone_rate: f64,
 }
 
@@ -235,8 +235,9 @@ impl Groups {
         }
         let is_in = |name: &str, parts: &[String]| parts.iter().any(|part| is_within(name, part));
         let (depths, depth) = depths(slots);
+        let has_trunk = slots.iter().any(|slot| is_trunk(&slot.name));
         let group = |(slot, at): (&Slot, usize)| {
-            let backbone = if crate::weights::is_head(&slot.name) { 1.0 } else { self.backbone_rate };
+            let backbone = if is_backbone(&slot.name, has_trunk) { self.backbone_rate } else { 1.0 };
             let rate = backbone * self.layer_decay.powi((depth - at) as i32);
             let decays = slot.shape.len() > 1 && !is_in(&slot.name, &self.no_decay);
             Group { rate: if is_in(&slot.name, &self.freeze) { 0.0 } else { rate }, decay: f64::from(u8::from(decays)) }
@@ -247,6 +248,16 @@ impl Groups {
         }
         Ok(groups)
     }
+}
+
+/// Whether a parameter belongs to the trunk of a detector.
+fn is_trunk(name: &str) -> bool {
+    name.starts_with("backbone.") && name.contains(".body.")
+}
+
+/// Whether a parameter belongs to the backbone: the trunk of a detector, everything except the head of a classifier.
+fn is_backbone(name: &str, has_trunk: bool) -> bool {
+    if has_trunk { is_trunk(name) } else { !crate::weights::is_head(name) }
 }
 
 /// Whether a parameter is this part or inside it; `*` stands for one part of a name.

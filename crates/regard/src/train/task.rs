@@ -139,6 +139,14 @@ pub struct NamedResult {
 /// The batches of one step at a time: as many as are accumulated.
 pub type Steps<'a, B> = Box<dyn Iterator<Item = Result<Vec<B>, Error>> + 'a>;
 
+/// Batches in groups of so many; the last group may be smaller.
+pub fn grouped<'a, B: 'a>(mut batches: impl Iterator<Item = Result<B, Error>> + 'a, size: usize) -> Steps<'a, B> {
+    Box::new(std::iter::from_fn(move || {
+        let step: Result<Vec<B>, Error> = batches.by_ref().take(size).collect();
+        Some(step).filter(|step| step.as_ref().map_or(true, |step| !step.is_empty()))
+    }))
+}
+
 pub type ModelOf<T> = <<T as Task>::Objective as Objective>::Model;
 pub type BatchOf<T> = <<T as Task>::Objective as Objective>::Batch;
 

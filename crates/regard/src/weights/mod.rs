@@ -5,6 +5,7 @@
 //! [`load`](fn@load) (tensors into a model). [`export`](fn@export) is the reverse.
 
 mod address;
+mod detector;
 mod embedded;
 mod export;
 mod fetch;
@@ -25,6 +26,10 @@ mod upstream;
 
 pub use crate::download::Progress;
 pub use address::Address;
+pub use detector::{
+    DetectorSource, EMBEDDED_DETECTORS, EmbeddedDetector, LoadedDetector, begin_detector, fill_trunk, is_detector,
+    resolve_detector,
+};
 pub use embedded::{EMBEDDED, Embedded};
 pub(crate) use export::to_bytes;
 pub use export::{Export, export, write_half, write_tensors};

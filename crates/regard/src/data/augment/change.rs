@@ -199,7 +199,7 @@ impl Geometric {
     fn applied(&self, picture: &Picture) -> Picture {
         match self {
             Self::Crop { corner, size } if *corner == [0, 0] && *size == picture.size() => picture.clone(),
-            Self::Crop { corner, size } => geometry::part(picture, *corner, *size),
+            Self::Crop { corner, size } => picture.crop(*corner, *size),
             Self::Resize { size, filter } => picture.resize(*size, *filter),
             Self::ResizedCrop { whole, corner, size, filter } => {
                 let part = [0, 1].map(|axis| corner[axis]..corner[axis] + size[axis]);

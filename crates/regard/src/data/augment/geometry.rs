@@ -3,14 +3,6 @@
 use crate::data::resample::resample;
 use crate::data::{Filter, Picture};
 
-/// The pixels of a part.
-pub(super) fn part(picture: &Picture, [top, left]: [usize; 2], [rows, columns]: [usize; 2]) -> Picture {
-    let lines = picture.pixels.chunks_exact(3 * picture.columns).skip(top).take(rows);
-    let mut pixels = Vec::with_capacity(3 * rows * columns);
-    lines.for_each(|line| pixels.extend_from_slice(&line[3 * left..3 * (left + columns)]));
-    Picture { rows, columns, pixels }
-}
-
 /// The part from `corner` on of the picture resized to `whole`; what is outside of it is reflected.
 pub(super) fn reflected_part(
     picture: &Picture,

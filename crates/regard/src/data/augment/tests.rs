@@ -284,7 +284,7 @@ mod in_turn {
                 if size == picture.size() {
                     return picture.resize(image, preprocess.filter);
                 }
-                geometry::part(picture, corner, size).resize(image, preprocess.filter)
+                picture.crop(corner, size).resize(image, preprocess.filter)
             }
             Crop::Random { padding } => {
                 let whole = picture.resize(resized(picture.size(), 1.0, image), preprocess.filter);

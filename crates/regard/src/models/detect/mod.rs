@@ -1,11 +1,16 @@
 //! Detectors: pictures in, boxes with classes and scores out.
 
 mod backbone;
+mod detector;
 pub mod faster_rcnn;
 mod losses;
 pub mod retinanet;
 
 pub use backbone::{BackboneConfig, DetectorBackbone, PyramidOptions};
+pub use detector::{
+    AnyDetectorPreset, Detector, DetectorConfig, DetectorFamily, DetectorLosses, DetectorPreset, LossCounts, LossDraw,
+    is_config, knows_classes, named, preset, presets, usual_preprocess,
+};
 pub use losses::{DetectionLosses, Targets};
 
 use burn::tensor::Tensor;

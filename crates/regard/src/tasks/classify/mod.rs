@@ -248,14 +248,10 @@ impl Task for Classification {
 
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, Batch> {
         let accumulate = self.recipe.common.accumulate;
-        let mut batches = match self.learning(share) {
-            Ok(loader) => loader.epoch(epoch, first * accumulate),
-            Err(error) => return Box::new(std::iter::once(Err(error))),
-        };
-        Box::new(std::iter::from_fn(move || {
-            let step: Result<Vec<Batch>, Error> = batches.by_ref().take(accumulate).collect();
-            Some(step).filter(|step| step.as_ref().map_or(true, |step| !step.is_empty()))
-        }))
+        match self.learning(share) {
+            Ok(loader) => train::grouped(loader.epoch(epoch, first * accumulate), accumulate),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
     }
 
     fn measure(

@@ -5,24 +5,15 @@ use serde_json::json;
 use super::super::backbone::{nano_trunk, trunk};
 use super::{Background, BoxHeadKind, FasterRcnnConfig, ProposalCount, RegionsConfig, RpnConfig, limits};
 use crate::boxes::{AnchorRule, Anchors, Balance, LevelRule, Matcher};
-use crate::data::{Filter, Preprocess, Resize};
+use crate::data::DetectionPreprocess;
 use crate::layers::{ExtraLevels, LastStage, NormKind};
-use crate::models::detect::{BackboneConfig, PyramidOptions};
-use crate::models::{Preset, TrunkConfig};
+use crate::models::TrunkConfig;
+use crate::models::detect::{BackboneConfig, DetectorPreset, PyramidOptions};
 
 const PAPER: &str = "arXiv:1506.01497";
 
 const R50: &str = "resnet-50";
 const R101: &str = "resnet-101";
-
-/// Of a Caffe network: the values of ImageNet's colours in BGR, whose channels are turned when weights are loaded.
-const DETECTRON2: Preprocess = Preprocess {
-    mean: [123.675 / 255.0, 116.28 / 255.0, 103.53 / 255.0],
-    std: [1.0 / 255.0; 3],
-    crop: 1.0,
-    filter: Filter::Bilinear,
-    resize: Resize::ShortSide,
-};
 
 impl FasterRcnnConfig {
     /// `fasterrcnn_resnet50_fpn`, and with deeper trunks; norms of ImageNet stay as they are.
@@ -156,20 +147,24 @@ impl FasterRcnnConfig {
 
 const fn preset(
     name: &'static str,
-    preprocess: Preprocess,
+    preprocess: DetectionPreprocess,
     config: fn() -> FasterRcnnConfig,
-) -> Preset<FasterRcnnConfig> {
-    Preset { name, paper: PAPER, preprocess, config }
+) -> DetectorPreset<FasterRcnnConfig> {
+    DetectorPreset { name, paper: PAPER, preprocess, config }
 }
 
 /// Every preset.
-pub const PRESETS: &[Preset<FasterRcnnConfig>] = &[
-    preset("faster-rcnn-nano", Preprocess::TORCHVISION, FasterRcnnConfig::nano),
-    preset("faster-rcnn-resnet50-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(R50)),
-    preset("faster-rcnn-resnet50-fpn-v2", Preprocess::TORCHVISION, FasterRcnnConfig::torchvision_v2),
-    preset("faster-rcnn-resnet101-fpn", Preprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(R101)),
-    preset("faster-rcnn-detectron2-r50-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(R50)),
-    preset("faster-rcnn-detectron2-r101-fpn", DETECTRON2, || FasterRcnnConfig::detectron2_fpn(R101)),
-    preset("faster-rcnn-detectron2-r50-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(R50)),
-    preset("faster-rcnn-detectron2-r101-dc5", DETECTRON2, || FasterRcnnConfig::detectron2_dc5(R101)),
+pub const PRESETS: &[DetectorPreset<FasterRcnnConfig>] = &[
+    preset("faster-rcnn-nano", DetectionPreprocess::as_it_is(16), FasterRcnnConfig::nano),
+    preset("faster-rcnn-resnet50-fpn", DetectionPreprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(R50)),
+    preset("faster-rcnn-resnet50-fpn-v2", DetectionPreprocess::TORCHVISION, FasterRcnnConfig::torchvision_v2),
+    preset("faster-rcnn-resnet101-fpn", DetectionPreprocess::TORCHVISION, || FasterRcnnConfig::torchvision_v1(R101)),
+    preset("faster-rcnn-detectron2-r50-fpn", DetectionPreprocess::DETECTRON2, || FasterRcnnConfig::detectron2_fpn(R50)),
+    preset("faster-rcnn-detectron2-r101-fpn", DetectionPreprocess::DETECTRON2, || {
+        FasterRcnnConfig::detectron2_fpn(R101)
+    }),
+    preset("faster-rcnn-detectron2-r50-dc5", DetectionPreprocess::DETECTRON2, || FasterRcnnConfig::detectron2_dc5(R50)),
+    preset("faster-rcnn-detectron2-r101-dc5", DetectionPreprocess::DETECTRON2, || {
+        FasterRcnnConfig::detectron2_dc5(R101)
+    }),
 ];

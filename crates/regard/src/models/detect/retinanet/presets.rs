@@ -3,10 +3,10 @@
 use super::super::backbone::{nano_trunk, trunk};
 use super::{BoxLoss, HeadConfig, HeadKind, RetinaNetConfig, candidates, limits, matcher};
 use crate::boxes::Anchors;
-use crate::data::Preprocess;
+use crate::data::DetectionPreprocess;
 use crate::layers::{ExtraLevels, NormKind};
-use crate::models::detect::{BackboneConfig, PyramidOptions};
-use crate::models::{Preset, TrunkConfig};
+use crate::models::TrunkConfig;
+use crate::models::detect::{BackboneConfig, DetectorPreset, PyramidOptions};
 
 const RETINANET: &str = "arXiv:1708.02002";
 const SASA: &str = "arXiv:1906.05909";
@@ -87,14 +87,27 @@ impl RetinaNetConfig {
 /// Attention of SASA's heads.
 const ATTENTION: HeadKind = HeadKind::Attention { heads: 8, window: 7 };
 
-const fn preset(name: &'static str, paper: &'static str, config: fn() -> RetinaNetConfig) -> Preset<RetinaNetConfig> {
-    Preset { name, paper, preprocess: Preprocess::TORCHVISION, config }
+const fn preset(
+    name: &'static str,
+    paper: &'static str,
+    config: fn() -> RetinaNetConfig,
+) -> DetectorPreset<RetinaNetConfig> {
+    DetectorPreset { name, paper, preprocess: DetectionPreprocess::TORCHVISION, config }
+}
+
+/// For small pictures as they are.
+const fn nano(
+    name: &'static str,
+    paper: &'static str,
+    config: fn() -> RetinaNetConfig,
+) -> DetectorPreset<RetinaNetConfig> {
+    DetectorPreset { preprocess: DetectionPreprocess::as_it_is(16), ..preset(name, paper, config) }
 }
 
 /// Every preset.
-pub const PRESETS: &[Preset<RetinaNetConfig>] = &[
-    preset("retinanet-nano", RETINANET, || RetinaNetConfig::nano(HeadKind::Convolution)),
-    preset("retinanet-nano-attention", SASA, || RetinaNetConfig::nano(HeadKind::Attention { heads: 4, window: 5 })),
+pub const PRESETS: &[DetectorPreset<RetinaNetConfig>] = &[
+    nano("retinanet-nano", RETINANET, || RetinaNetConfig::nano(HeadKind::Convolution)),
+    nano("retinanet-nano-attention", SASA, || RetinaNetConfig::nano(HeadKind::Attention { heads: 4, window: 5 })),
     preset("retinanet-resnet50-fpn", RETINANET, RetinaNetConfig::torchvision_v1),
     preset("retinanet-resnet50-fpn-v2", RETINANET, RetinaNetConfig::torchvision_v2),
     preset("retinanet-sasa-baseline", SASA, || RetinaNetConfig::sasa(resnet50(), HeadKind::Convolution)),

@@ -1,0 +1,144 @@
+//! What a detector expects of a picture: its size, its levels, and how pictures share a batch.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+use super::picture::normalise;
+use super::{Filter, ImageBatch, NormalisedPicture, Picture, Preprocess, ResizeInside, ShortSide};
+use crate::{Error, file};
+
+/// What a detector expects of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DetectionPreprocess {
+    /// Mean of red, green and blue, for values from 0 to 1.
+    pub mean: [f32; 3],
+    /// Deviation of red, green and blue.
+    pub std: [f32; 3],
+    pub resize: DetectionResize,
+    /// The sides of a batch become multiples of this.
+    #[serde(default = "one")]
+    pub multiple: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// The size at which a detector sees a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DetectionResize {
+    /// As it is.
+    Keep,
+    /// By PIL's bilinear filter, rounded to 8 bits, before it is normalised: DETR, detectron2.
+    ShortSide(ShortSide),
+    /// Between pixels, without a low pass, after it is normalised: torchvision.
+    Inside(ResizeInside),
+}
+
+impl DetectionPreprocess {
+    /// DETR's: short side 800, long side at most 1333, batches of any size.
+    pub const DETR: Self =
+        Self { resize: DetectionResize::ShortSide(ShortSide { short: 800, longest: Some(1333) }), ..Self::as_it_is(1) };
+    /// That of torchvision's detectors.
+    pub const TORCHVISION: Self = Self { resize: DetectionResize::Inside(ResizeInside::COCO), ..Self::as_it_is(32) };
+    /// That of detectron2's Caffe weights: means of 0 to 255, no deviation. Their channels are turned when they are read.
+    pub const DETECTRON2: Self = Self {
+        mean: [123.675 / 255.0, 116.28 / 255.0, 103.53 / 255.0],
+        std: [1.0 / 255.0; 3],
+        multiple: 32,
+        ..Self::DETR
+    };
+
+    /// Pictures of any size as they are, in ImageNet's colours; batches are padded to a multiple.
+    #[must_use]
+    pub const fn as_it_is(multiple: usize) -> Self {
+        let Preprocess { mean, std, .. } = Preprocess::TORCHVISION;
+        Self { mean, std, resize: DetectionResize::Keep, multiple }
+    }
+
+    /// Reads a TOML file with its fields.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a field is unknown, missing or does not fit.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = file::read_text(path)?;
+        let read: Self = toml::from_str(&text).map_err(|error| Error::file(path, error.message()))?;
+        if read.multiple == 0 {
+            return Err(Error::file(path, "`multiple` must be at least 1, got 0"));
+        }
+        Ok(read)
+    }
+
+    /// Rows and columns at which a picture of this size is seen.
+    #[must_use]
+    pub fn size(&self, size: [usize; 2]) -> [usize; 2] {
+        match self.resize {
+            DetectionResize::Keep => size,
+            DetectionResize::ShortSide(side) => side.detr(size),
+            DetectionResize::Inside(resize) => resize.size(size),
+        }
+    }
+
+    /// The picture as the detector sees it.
+    #[must_use]
+    pub fn prepare(&self, picture: &Picture) -> NormalisedPicture {
+        match self.resize {
+            DetectionResize::Keep => self.normalised(picture),
+            DetectionResize::ShortSide(side) => {
+                self.normalised(&picture.resize(side.detr(picture.size()), Filter::Bilinear))
+            }
+            DetectionResize::Inside(resize) => resize.resize(&self.normalised(picture)),
+        }
+    }
+
+    /// The picture at its own size with the levels that the detector wants.
+    #[must_use]
+    pub fn normalised(&self, picture: &Picture) -> NormalisedPicture {
+        let colours = Preprocess { mean: self.mean, std: self.std, ..Preprocess::TORCHVISION };
+        NormalisedPicture { values: normalise(picture, &colours), size: picture.size() }
+    }
+
+    /// Prepared pictures as one batch.
+    ///
+    /// # Errors
+    /// As [`ImageBatch::collate`].
+    pub fn batch(&self, pictures: &[NormalisedPicture]) -> Result<ImageBatch, Error> {
+        Ok(ImageBatch::collate(pictures)?.padded_to_multiple(self.multiple))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> Picture {
+        Picture::new([2, 3], (0..18).map(|level| level * 10).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_picture_is_seen_at_the_size_that_is_announced() {
+        for preprocess in
+            [DetectionPreprocess::DETR, DetectionPreprocess::TORCHVISION, DetectionPreprocess::as_it_is(8)]
+        {
+            let prepared = preprocess.prepare(&picture());
+            assert_eq!(prepared.size, preprocess.size([2, 3]));
+            let batch = preprocess.batch(&[prepared]).unwrap();
+            assert!(batch.shape[2].is_multiple_of(preprocess.multiple));
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("preprocess.toml");
+        for preprocess in [DetectionPreprocess::DETR, DetectionPreprocess::TORCHVISION, DetectionPreprocess::DETECTRON2]
+        {
+            std::fs::write(&path, toml::to_string(&preprocess).unwrap()).unwrap();
+            assert_eq!(DetectionPreprocess::read(&path).unwrap(), preprocess);
+        }
+        std::fs::write(&path, toml::to_string(&DetectionPreprocess::as_it_is(0)).unwrap()).unwrap();
+        assert!(DetectionPreprocess::read(&path).unwrap_err().to_string().contains("`multiple`"));
+    }
+}

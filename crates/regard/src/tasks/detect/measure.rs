@@ -1,0 +1,155 @@
+//! A detector on every picture of a part, measured as COCO does, and what a report shows of it.
+
+use burn::tensor::Device;
+
+use super::{DetectionPart, DetectionSamples};
+use crate::data::{DetectionPreprocess, Loader, Order};
+use crate::evaluate::coco::{self, Detection, Evaluation, Truth};
+use crate::models::detect::Detector;
+use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, classes};
+use crate::{Error, Pass};
+
+/// What a detector found in the pictures of a part, and what is there.
+#[derive(Clone, Debug, Default)]
+pub struct DetectionFindings {
+    pub classes: Vec<String>,
+    /// Ids of all pictures, also of those without objects.
+    pub images: Vec<u64>,
+    pub truths: Vec<Truth>,
+    pub detections: Vec<Detection>,
+}
+
+impl DetectionFindings {
+    /// # Errors
+    /// As [`coco::evaluate`].
+    pub fn evaluate(&self) -> Result<Evaluation, Error> {
+        coco::evaluate(&self.images, self.classes.len(), &self.truths, &self.detections)
+    }
+}
+
+/// Runs a detector over a part, `batch` pictures at a time; `watch` is told how many of how many are done.
+///
+/// # Errors
+/// When a picture cannot be read.
+pub fn detect_all(
+    model: &Detector,
+    part: &DetectionPart,
+    preprocess: &DetectionPreprocess,
+    batch: usize,
+    device: &Device,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<DetectionFindings, Error> {
+    let samples = DetectionSamples {
+        dataset: part.dataset.clone(),
+        indices: part.indices.clone(),
+        preprocess: *preprocess,
+        augment: None,
+        seed: 0,
+    };
+    let order = Order { samples: part.len(), batch, repeats: 1, seed: None, rank: 0, ranks: 1 };
+    let mut found = DetectionFindings { classes: part.dataset.classes().to_vec(), ..DetectionFindings::default() };
+    let mut done = 0;
+    for batch in (Loader { samples, order, workers: 1 }).epoch(0, 0) {
+        let batch = batch?;
+        let detections = model.detect(&batch.images.to_device(device), &mut Pass::silent());
+        for ((index, size), detections) in batch.indices.iter().zip(&batch.sizes).zip(detections) {
+            let image = part.dataset.image_id(*index);
+            found.images.push(image);
+            found.truths.extend(part.dataset.annotations(*index)?.iter().map(|one| Truth {
+                id: one.id,
+                image,
+                class: one.class,
+                bounds: one.bounds,
+                area: one.area,
+                crowd: one.crowd,
+            }));
+            found.detections.extend(detections.iter().map(|one| Detection {
+                image,
+                class: one.class,
+                bounds: one.bounds.coco(*size),
+                score: one.score,
+            }));
+        }
+        done += batch.len();
+        watch(done, part.len());
+    }
+    Ok(found)
+}
+
+/// Scores below this are not shown in the figure of what is taken for what.
+const SHOWN_SCORE: f64 = 0.5;
+
+/// Curves, the classes one by one, and what is taken for what.
+///
+/// # Errors
+/// Never today: reading pictures for the worst mistakes may fail later.
+pub fn findings(found: &DetectionFindings, evaluation: &Evaluation, _: &DetectionPart) -> Result<Findings, Error> {
+    let settings = coco::Settings { score: SHOWN_SCORE, worst: 20 };
+    let diagnosis = coco::diagnose(found.classes.len(), &found.truths, &found.detections, settings);
+    let mut names = found.classes.clone();
+    names.push("background".into());
+    let facts = vec![
+        ("objects".to_string(), found.truths.iter().filter(|truth| !truth.crowd).count().to_string()),
+        (format!("missed at a score of {SHOWN_SCORE}"), diagnosis.missed.to_string()),
+        (format!("false alarms at a score of {SHOWN_SCORE}"), diagnosis.alarms.to_string()),
+    ];
+    let mut confusion = classes::confusion(&diagnosis.confusion, &names);
+    confusion.title = format!("found at a score of {SHOWN_SCORE} and an IoU of 0.5, in percent of each class");
+    Ok(Findings {
+        facts,
+        figures: vec![
+            ("precision-recall.svg", curves(found, evaluation).drawing()),
+            ("confusion.svg", confusion.drawing()),
+        ],
+        tables: vec![class_table(found, evaluation)],
+    })
+}
+
+/// Precision over recall of every class at an IoU of 0.5.
+fn curves(found: &DetectionFindings, evaluation: &Evaluation) -> Lines {
+    let line = |(class, name): (usize, &String)| Line {
+        name: name.clone(),
+        points: evaluation
+            .curve(class, 0)
+            .iter()
+            .map(|point| [100.0 * point.recall, 100.0 * point.precision])
+            .collect(),
+        stroke: Stroke::Strong,
+    };
+    Lines {
+        title: "precision and recall at an IoU of 0.5".into(),
+        x: "recall %".into(),
+        y: "precision %".into(),
+        scale: Scale::Linear,
+        lines: found.classes.iter().enumerate().map(line).collect(),
+    }
+}
+
+/// How well each class is found, and the score from which on its boxes are worth showing.
+#[must_use]
+pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table {
+    let mut table = Table::new()
+        .words("class")
+        .numbers("objects")
+        .numbers("AP %")
+        .numbers("AP50 %")
+        .numbers("AP75 %")
+        .numbers("best threshold")
+        .numbers("precision %")
+        .numbers("recall %");
+    let percent = |value: f64| if value < 0.0 { "-".to_string() } else { format!("{:.1}", 100.0 * value) };
+    for (name, score) in found.classes.iter().zip(&evaluation.classes) {
+        let best = score.best;
+        table.row([
+            name.clone(),
+            score.objects.to_string(),
+            percent(score.ap),
+            percent(score.ap50),
+            percent(score.ap75),
+            best.map_or("-".into(), |best| format!("{:.2}", best.score)),
+            percent(best.map_or(-1.0, |best| best.precision)),
+            percent(best.map_or(-1.0, |best| best.recall)),
+        ]);
+    }
+    table
+}

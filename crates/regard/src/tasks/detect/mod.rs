@@ -1,0 +1,242 @@
+//! Detection: a picture in, boxes with classes out.
+//!
+//! A sample is a picture with boxes ([`DetectionDataset`]); pictures of different sizes become one batch, padded
+//! ([`DetectionBatch`]). Measured as COCO does it ([`crate::evaluate::coco`]).
+
+mod batch;
+mod measure;
+mod objective;
+mod section;
+mod tiles;
+
+pub use batch::{DetectionBatch, DetectionSamples};
+pub use measure::{DetectionFindings, class_table, detect_all, findings};
+pub use objective::DetectionLoss;
+pub use section::DetectSection;
+pub use tiles::Tiles;
+
+use burn::tensor::Device;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::Error;
+use crate::cost::Convention;
+use crate::data::detection::{self, DetectionDataset};
+use crate::data::{DetectionPreprocess, Loader, Order, Part};
+use crate::evaluate::{Metric, coco};
+use crate::models::detect::{Detector, DetectorConfig};
+use crate::report::Findings;
+use crate::train::{self, Common, Measured, ModelCost, Share, Split, Steps, Task, Validation};
+use crate::weights;
+
+/// A recipe of detection.
+pub type Recipe = train::Recipe<DetectSection>;
+
+/// The pictures of a recipe, and the detector for them.
+#[derive(Clone, Debug)]
+pub struct ObjectDetection {
+    pub recipe: Recipe,
+    pub train: DetectionPart,
+    pub validation: DetectionPart,
+    pub test: DetectionPart,
+    pub config: DetectorConfig,
+    pub preprocess: DetectionPreprocess,
+}
+
+/// Some pictures of a dataset.
+#[derive(Clone, Debug)]
+pub struct DetectionPart {
+    pub dataset: Arc<dyn DetectionDataset>,
+    /// Those that are taken.
+    pub indices: Arc<Vec<usize>>,
+}
+
+impl DetectionPart {
+    /// The first `most` pictures, or all for 0.
+    #[must_use]
+    pub fn first(dataset: Arc<dyn DetectionDataset>, most: usize) -> Self {
+        let taken = if most == 0 { dataset.len() } else { most.min(dataset.len()) };
+        Self { dataset, indices: Arc::new((0..taken).collect()) }
+    }
+
+    /// The same without pictures that have no object to find.
+    fn with_objects(self) -> Result<Self, Error> {
+        let mut kept = Vec::new();
+        for index in self.indices.iter() {
+            if self.dataset.annotations(*index)?.iter().any(|annotation| !annotation.crowd) {
+                kept.push(*index);
+            }
+        }
+        Ok(Self { indices: Arc::new(kept), ..self })
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+}
+
+impl ObjectDetection {
+    /// Opens the data of a recipe and makes the detector fit its classes.
+    ///
+    /// # Errors
+    /// When there is no such data, or the detector cannot be so.
+    pub fn of(recipe: &Recipe) -> Result<Self, Error> {
+        let part = |part, most| Ok::<_, Error>(DetectionPart::first(detection::open(&recipe.common.data, part)?, most));
+        let (train, validation) = match recipe.common.validation {
+            Validation::Part => (Part::Train, Part::Validation),
+            Validation::Test => (Part::TrainAndValidation, Part::Test),
+        };
+        let DetectSection { pictures, test_pictures, keep_empty, .. } = recipe.own;
+        let mut train = part(train, pictures)?;
+        if !keep_empty {
+            train = train.with_objects()?;
+        }
+        let (validation, test) = (part(validation, test_pictures)?, part(Part::Test, test_pictures)?);
+        let (config, preprocess) = recipe.model(train.dataset.classes().len())?;
+        Ok(Self { recipe: recipe.clone(), train, validation, test, config, preprocess })
+    }
+
+    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<DetectionSamples>, Error> {
+        let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
+        if !batch.is_multiple_of(accumulate * ranks) {
+            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
+            return Err(Error::config("batch", reason));
+        }
+        let seed = self.recipe.common.seed;
+        let order =
+            Order { samples: self.train.len(), batch: batch / accumulate, repeats: 1, seed: Some(seed), rank, ranks };
+        order.validate()?;
+        let samples = DetectionSamples {
+            dataset: self.train.dataset.clone(),
+            indices: self.train.indices.clone(),
+            preprocess: self.preprocess,
+            augment: Some(self.recipe.own.augment.clone()),
+            seed,
+        };
+        Ok(Loader { samples, order, workers: self.recipe.own.workers })
+    }
+
+    fn part(&self, split: Split) -> &DetectionPart {
+        match split {
+            Split::Validation { .. } => &self.validation,
+            Split::Test => &self.test,
+        }
+    }
+}
+
+impl Task for ObjectDetection {
+    const NAME: &'static str = "detect";
+    const ALIASES: &'static [&'static str] = &["detection"];
+    const METRICS: &'static [Metric] = &coco::METRICS;
+    const ITEMS: &'static str = "pictures";
+
+    type Section = DetectSection;
+    type Objective = DetectionLoss;
+
+    fn open(recipe: &Recipe, _: &BTreeMap<String, String>) -> Result<Self, Error> {
+        Self::of(recipe)
+    }
+
+    fn files(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("model.toml", self.config.to_toml()),
+            ("preprocess.toml", toml::to_string(&self.preprocess).expect("plain data")),
+            ("classes.txt", self.train.dataset.classes().join("\n") + "\n"),
+        ]
+    }
+
+    fn agreement(&self) -> BTreeMap<&'static str, String> {
+        let classes = self.train.dataset.classes().join(", ");
+        [("training pictures", self.train.len().to_string()), ("classes", classes)].into()
+    }
+
+    fn begin(&self, weights: bool, device: &Device) -> Result<(DetectionLoss, Detector), Error> {
+        let Common { seed, weights: ref address, .. } = self.recipe.common;
+        device.seed(seed);
+        let mut model = self.config.init(&device.clone().autodiff())?;
+        if let Some(trunk) = self.recipe.own.trunk.as_ref().filter(|_| weights) {
+            model = weights::fill_trunk(model, trunk)?;
+        }
+        if let Some(address) = address.as_ref().filter(|_| weights) {
+            model = weights::begin_detector(model, address)?;
+        }
+        Ok((DetectionLoss::new(self.config.clone(), seed, device), model))
+    }
+
+    fn epoch_steps(&self, ranks: usize) -> Result<usize, Error> {
+        let steps = self.learning(Share { rank: 0, ranks })?.order.steps() / self.recipe.common.accumulate;
+        if steps == 0 {
+            let reason =
+                format!("{} training pictures are less than a batch of {}", self.train.len(), self.recipe.own.batch);
+            return Err(Error::config("batch", reason));
+        }
+        Ok(steps)
+    }
+
+    fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, DetectionBatch> {
+        let accumulate = self.recipe.common.accumulate;
+        match self.learning(share) {
+            Ok(loader) => train::grouped(loader.epoch(epoch, first * accumulate), accumulate),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    fn measure(
+        &self,
+        model: &Detector,
+        split: Split,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Measured>, Error> {
+        let part = self.part(split);
+        let due = match split {
+            Split::Validation { epoch } => {
+                epoch.is_multiple_of(self.recipe.own.measure_every) || epoch == self.recipe.common.epochs
+            }
+            Split::Test => true,
+        };
+        if part.is_empty() || !due {
+            return Ok(None);
+        }
+        let found = detect_all(model, part, &self.preprocess, self.recipe.own.batch, device, watch)?;
+        let evaluation = found.evaluate()?;
+        let values = evaluation.summary.values();
+        let findings = match split {
+            Split::Validation { .. } => Findings::default(),
+            Split::Test => findings(&found, &evaluation, part)?,
+        };
+        Ok(Some(Measured { values, findings }))
+    }
+
+    fn cost(&self) -> Result<ModelCost, Error> {
+        let size = self.preprocess.size(self.config.image());
+        let ledger = self.config.ledger(size)?;
+        let multiply_adds = Some(ledger.total(Convention::MultiplyAdds));
+        Ok(ModelCost { parameters: ledger.parameters(), multiply_adds })
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let parameters = self.cost().map(|cost| cost.parameters.to_string());
+        let validation = match self.recipe.common.validation {
+            Validation::Part => self.validation.len().to_string(),
+            Validation::Test => "the test pictures: the best epoch was chosen on them".into(),
+        };
+        let facts = [
+            ("parameters", parameters.unwrap_or_default()),
+            ("classes", self.train.dataset.classes().len().to_string()),
+            ("training pictures", self.train.len().to_string()),
+            ("validation pictures", validation),
+            ("test pictures", self.test.len().to_string()),
+        ];
+        facts.map(|(name, value)| (name.to_string(), value)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests;
