@@ -2,6 +2,7 @@
 
 mod convolution;
 mod encoder;
+mod grid_position;
 mod group_norm;
 mod joint;
 mod linear;
@@ -26,6 +27,7 @@ pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
 };
 pub(crate) use encoder::{check_depth, check_size, forward_blocks, normal_table, prepend};
+pub use grid_position::{Cells, GridPosition, GridPositionKind, sine_of_points};
 pub use group_norm::GroupNorm;
 pub use linear::Linear;
 pub(crate) use local::positive;

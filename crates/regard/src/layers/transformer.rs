@@ -13,6 +13,7 @@ use super::multi_head::{Cache, Memory, MultiHeadAttention};
 use super::tokens::{Embedding, PositionEncoding, PositionKind};
 use super::{LayerNorm, Linear, check_size};
 use crate::attention::DotProduct;
+use crate::cost::{Ledger, Work};
 use crate::data::Tokens;
 use crate::pass::Axes;
 use crate::{Error, Pass};
@@ -125,6 +126,17 @@ fn feed_forward(linear1: &Linear, linear2: &Linear, x: Tensor<3>) -> Tensor<3> {
     linear2.forward(activation::relu(linear1.forward(x)))
 }
 
+fn residual_cost(name: &str, norm: &LayerNorm, shape: &[usize], ledger: &mut Ledger) {
+    ledger.each(&format!("{name}.add"), shape, |elements| Work::Add { elements });
+    ledger.part(name, norm, shape.to_vec());
+}
+
+fn feed_forward_cost(linear1: &Linear, linear2: &Linear, shape: &[usize], ledger: &mut Ledger) {
+    let inner = ledger.part("linear1", linear1, shape.to_vec());
+    ledger.each("relu", &inner, |elements| Work::Activation { elements });
+    ledger.part("linear2", linear2, inner);
+}
+
 /// Self-attention, optionally causal, then a feed-forward network.
 #[derive(Module, Debug)]
 pub struct TransformerEncoderLayer {
@@ -144,6 +156,22 @@ impl TransformerEncoderLayer {
             pass.within("self_attn", |pass| self.self_attn.self_attention(x, options, pass))
         });
         self.residual.apply(x, &self.norm2, pass, |x, _| feed_forward(&self.linear1, &self.linear2, x))
+    }
+
+    /// [`forward`](Self::forward) for tokens at positions, which are added to queries and keys: DETR does so in every layer.
+    pub fn forward_at(&self, x: Tensor<3>, positions: &Tensor<3>, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
+        let x = self.residual.apply(x, &self.norm1, pass, |x, pass| {
+            pass.within("self_attn", |pass| self.self_attn.self_attention_at(x, positions, options, pass))
+        });
+        self.residual.apply(x, &self.norm2, pass, |x, _| feed_forward(&self.linear1, &self.linear2, x))
+    }
+
+    /// Writes the cost of [`forward_at`](Self::forward_at) for tokens `[N, D]`.
+    pub(crate) fn cost_at(&self, shape: &[usize], ledger: &mut Ledger) {
+        self.self_attn.cost_at("self_attn", [shape[0]; 2], ledger);
+        residual_cost("norm1", &self.norm1, shape, ledger);
+        feed_forward_cost(&self.linear1, &self.linear2, shape, ledger);
+        residual_cost("norm2", &self.norm2, shape, ledger);
     }
 }
 
@@ -166,26 +194,47 @@ impl TransformerDecoderLayer {
     pub fn forward(&self, x: Tensor<3>, memory: &Memory, options: &DotProduct, pass: &mut Pass) -> Tensor<3> {
         let attend =
             |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.self_attention(x, options, pass));
-        self.forward_with(x, attend, memory, pass)
+        self.forward_with(x, attend, |x| x, memory, pass)
+    }
+
+    /// [`forward`](Self::forward) for tokens at positions, which are added to queries and keys of the self-attention and to
+    /// queries of the cross-attention: the object queries of DETR.
+    pub fn forward_at(&self, x: Tensor<3>, positions: &Tensor<3>, memory: &Memory, pass: &mut Pass) -> Tensor<3> {
+        let options = DotProduct::default();
+        let attend = |x, pass: &mut Pass| {
+            pass.within("self_attn", |pass| self.self_attn.self_attention_at(x, positions, &options, pass))
+        };
+        self.forward_with(x, attend, |x| x + positions.clone(), memory, pass)
+    }
+
+    /// Writes the cost of [`forward_at`](Self::forward_at) for tokens `[N, D]` and so many tokens of a memory.
+    pub(crate) fn cost_at(&self, shape: &[usize], memory: usize, ledger: &mut Ledger) {
+        self.self_attn.cost_at("self_attn", [shape[0]; 2], ledger);
+        residual_cost("norm1", &self.norm1, shape, ledger);
+        self.multihead_attn.cost_at("multihead_attn", [shape[0], memory], ledger);
+        residual_cost("norm2", &self.norm2, shape, ledger);
+        feed_forward_cost(&self.linear1, &self.linear2, shape, ledger);
+        residual_cost("norm3", &self.norm3, shape, ledger);
     }
 
     /// [`forward`](Self::forward) for the next tokens, with the KV cache of those before.
     pub fn next(&self, x: Tensor<3>, cache: &mut Cache, memory: &Memory, pass: &mut Pass) -> Tensor<3> {
         let attend =
             |x, pass: &mut Pass| pass.within("self_attn", |pass| self.self_attn.cached_self_attention(x, cache, pass));
-        self.forward_with(x, attend, memory, pass)
+        self.forward_with(x, attend, |x| x, memory, pass)
     }
 
     fn forward_with(
         &self,
         x: Tensor<3>,
         attend: impl FnOnce(Tensor<3>, &mut Pass) -> Tensor<3>,
+        query: impl FnOnce(Tensor<3>) -> Tensor<3>,
         memory: &Memory,
         pass: &mut Pass,
     ) -> Tensor<3> {
         let x = self.residual.apply(x, &self.norm1, pass, attend);
         let x = self.residual.apply(x, &self.norm2, pass, |x, pass| {
-            pass.within("multihead_attn", |pass| self.multihead_attn.cross_attention(x, memory, pass))
+            pass.within("multihead_attn", |pass| self.multihead_attn.cross_attention(query(x), memory, pass))
         });
         self.residual.apply(x, &self.norm3, pass, |x, _| feed_forward(&self.linear1, &self.linear2, x))
     }
