@@ -100,6 +100,9 @@ pub enum Convention {
     San,
     /// SASA's: two for a multiply-add, plus element-wise work.
     Sasa,
+    /// DETR's: multiply-adds, plus one for each element of sums, products and activations, five for one of a softmax and
+    /// one each for the mask and the dropout around it.
+    Detr,
 }
 
 impl Convention {
@@ -144,6 +147,26 @@ impl Convention {
             ) => elements,
             (Self::Sasa, Work::Softmax { elements }) => 5 * elements,
             (Self::Sasa, Work::Pool { outputs, window, .. }) => outputs * window,
+
+            (Self::Detr, Work::Linear { positions, macs, .. }) => positions * macs,
+            (
+                Self::Detr,
+                Work::Head { macs, .. }
+                | Work::Product { macs }
+                | Work::HiddenProduct { macs }
+                | Work::Aggregation { macs },
+            ) => macs,
+            // frozen norms are a product and a sum
+            (Self::Detr, Work::Norm { elements }) => 2 * elements,
+            (
+                Self::Detr,
+                Work::Activation { elements }
+                | Work::Add { elements }
+                | Work::Relation { elements }
+                | Work::RelativePosition { elements },
+            ) => elements,
+            (Self::Detr, Work::Softmax { elements }) => 7 * elements,
+            (Self::Detr, Work::Pool { outputs, .. }) => outputs,
         }
     }
 }

@@ -53,7 +53,8 @@ pub(super) fn epsilon(config: &Value) -> Option<f64> {
     config["layer_norm_eps"].as_f64()
 }
 
-fn classes(config: &Value) -> usize {
+/// Number of classes.
+pub(super) fn classes(config: &Value) -> usize {
     let names = config["id2label"].as_object().map(serde_json::Map::len);
     let count = config["num_labels"].as_u64().map(|count| count as usize);
     // without names, the default is two classes

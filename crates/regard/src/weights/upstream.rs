@@ -4,6 +4,7 @@
 //! SAN groups its layers in stages. There is one table per upstream, read left to right to load and right to left to export.
 
 mod detection;
+mod detr;
 
 use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub enum Upstream {
     /// The names that transformers 5 has in memory.
     HuggingFaceV5,
     Torchvision,
-    /// facebookresearch: deit, and pycls for `RegNet`.
+    /// facebookresearch: deit, detr, and pycls for `RegNet`.
     Facebook,
     /// hszhao/SAN.
     San,
@@ -116,7 +117,26 @@ const TORCHVISION: Table = &[
 /// A RegNet's head; the same name is a residual network's head in another file.
 const TORCHVISION_REGNET_HEAD: (&str, &str) = ("fc.*", "head.fc.*");
 
+/// The trunk and what stands around the layers have our names.
 const FACEBOOK: Table = &[
+    (
+        "transformer.encoder.layers.{i}.self_attn.in_proj_weight",
+        "transformer.encoder.layers.{i}.self_attn.in_proj.weight",
+    ),
+    ("transformer.encoder.layers.{i}.self_attn.in_proj_bias", "transformer.encoder.layers.{i}.self_attn.in_proj.bias"),
+    (
+        "transformer.decoder.layers.{i}.self_attn.in_proj_weight",
+        "transformer.decoder.layers.{i}.self_attn.in_proj.weight",
+    ),
+    ("transformer.decoder.layers.{i}.self_attn.in_proj_bias", "transformer.decoder.layers.{i}.self_attn.in_proj.bias"),
+    (
+        "transformer.decoder.layers.{i}.multihead_attn.in_proj_weight",
+        "transformer.decoder.layers.{i}.multihead_attn.in_proj.weight",
+    ),
+    (
+        "transformer.decoder.layers.{i}.multihead_attn.in_proj_bias",
+        "transformer.decoder.layers.{i}.multihead_attn.in_proj.bias",
+    ),
     ("blocks.{i}.gamma_1", "blocks.{i}.ls1.gamma"),
     ("blocks.{i}.gamma_2", "blocks.{i}.ls2.gamma"),
     ("s{s}.b{b}.proj.*", "s{s}.b{b}.downsample.conv.*"),
@@ -201,6 +221,8 @@ const SIGNS: &[(&str, Upstream)] = &[
     ("layers.0.attention.q_proj.", Upstream::HuggingFaceV5),
     ("embeddings.patch_embeddings.projection.", Upstream::HuggingFace),
     ("encoder.layers.encoder_layer_", Upstream::Torchvision),
+    ("model.query_position_embeddings.", Upstream::HuggingFace),
+    ("transformer.encoder.layers.0.self_attn.in_proj_weight", Upstream::Facebook),
     ("encoder.layers.0.self_attn.k_proj.", Upstream::Fairseq),
     ("encoder.layers.0.self_attn.in_proj_weight", Upstream::Pytorch),
     ("trunk_output.block", Upstream::Torchvision),
@@ -227,6 +249,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
     let mut problems = Vec::new();
     let mut table: Vec<(&str, &str)> = match from {
         Upstream::Timm | Upstream::Regard => Vec::new(),
+        Upstream::HuggingFace if detr::is_hugging_face(&tensors) => detr::HUGGING_FACE.to_vec(),
         Upstream::HuggingFace => HUGGING_FACE.to_vec(),
         Upstream::HuggingFaceV5 => HUGGING_FACE_V5.to_vec(),
         Upstream::Torchvision => TORCHVISION.to_vec(),
@@ -292,13 +315,24 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
 pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
     let distilled = tensors.contains_key("dist_token");
     let prefix = if distilled { "deit." } else { "vit." };
+    let unused = if distilled { "classifier.*" } else { "cls_classifier.*" };
+    let table: Vec<_> = HUGGING_FACE.iter().copied().filter(|(there, _)| *there != unused).collect();
+    let theirs = named_by(tensors, &table, |name, shape| Err(format!("`{name}` {shape:?} has no Hugging Face name")))?;
+    let prefixed = |name: String| if name.contains("classifier.") { name } else { format!("{prefix}{name}") };
+    Ok(theirs.into_iter().map(|(name, tensor)| (prefixed(name), tensor)).collect())
+}
+
+/// A table from right to left; `other` names what it does not know.
+fn named_by(
+    tensors: &Tensors,
+    table: &[(&str, &str)],
+    other: impl Fn(&str, &[usize]) -> Result<String, String>,
+) -> Result<Tensors, Error> {
     let mut theirs = Tensors::new();
     let mut problems = Vec::new();
     for (name, tensor) in tensors {
-        let rows = HUGGING_FACE
+        let mut named: Vec<(String, Option<usize>)> = table
             .iter()
-            .filter(|(there, _)| *there != if distilled { "classifier.*" } else { "cls_classifier.*" });
-        let named: Vec<(String, Option<usize>)> = rows
             .filter(|(_, here)| !here.is_empty())
             .filter_map(|(there, here)| {
                 let (here, part) = third(here).map_or((*here, None), |(here, part)| (here, Some(part)));
@@ -306,10 +340,12 @@ pub(super) fn hugging_face(tensors: &Tensors) -> Result<Tensors, Error> {
             })
             .collect();
         if named.is_empty() {
-            problems.push(format!("`{name}` {:?} has no Hugging Face name", tensor.shape().to_vec()));
+            match other(name, &tensor.shape().to_vec()) {
+                Ok(name) => named.push((name, None)),
+                Err(problem) => problems.push(problem),
+            }
         }
         for (new, part) in named {
-            let new = if new.contains("classifier.") { new } else { format!("{prefix}{new}") };
             match part.map_or_else(|| Ok(tensor.clone()), |part| slice(tensor, part)) {
                 Ok(tensor) => _ = theirs.insert(new, tensor),
                 Err(reason) => problems.push(format!("`{name}`: {reason}")),

@@ -2,6 +2,7 @@
 
 mod backbone;
 mod detector;
+pub mod detr;
 pub mod faster_rcnn;
 mod losses;
 pub mod retinanet;

@@ -2,7 +2,7 @@
 
 use burn::tensor::TensorData;
 
-use super::{Table, Upstream, floats};
+use super::{Table, Upstream, detr, floats};
 use crate::Error;
 use crate::weights::Tensors;
 use crate::weights::rename::rename;
@@ -89,7 +89,8 @@ pub(super) fn turn_channels(tensors: &mut Tensors) {
     }
 }
 
-/// Renames the tensors of a detector to the names of its upstream: torchvision's newer ones, or detectron2's.
+/// Renames the tensors of a detector to the names of its upstream: torchvision's newer ones, or detectron2's; those of DETR to
+/// facebookresearch's, or to Hugging Face's with a trunk of timm.
 ///
 /// # Errors
 /// When the upstream has no name for a tensor (all are listed), or does not have such detectors.
@@ -97,10 +98,13 @@ pub fn to_detector_names(tensors: &Tensors, to: Upstream) -> Result<Tensors, Err
     match to {
         Upstream::Torchvision => Ok(to_torchvision(tensors)),
         Upstream::Detectron2 => to_detectron2(tensors),
+        Upstream::Facebook | Upstream::HuggingFace => detr::to_names(tensors, to),
         Upstream::Regard => Ok(tensors.clone()),
         other => {
-            let reason =
-                format!("detectors with anchors can be written as torchvision or detectron2, not as {other:?}");
+            let reason = format!(
+                "detectors with anchors can be written as torchvision or detectron2, DETR as facebook or hugging-face, \
+                 not as {other:?}"
+            );
             Err(Error::config("to", reason))
         }
     }

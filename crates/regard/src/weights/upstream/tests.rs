@@ -272,3 +272,30 @@ fn an_array_that_is_no_kernel_is_named() {
     let error = translate(wrong, Upstream::Jax).unwrap_err().to_string();
     assert!(error.contains("`embedding/kernel` is [2, 2]"), "{error}");
 }
+
+#[test]
+fn a_detr_goes_to_its_upstreams_and_back_unchanged() {
+    for (case, upstream) in [("fb_detr", Upstream::Facebook), ("hf_detr", Upstream::HuggingFace)] {
+        let theirs = Fixture::load(case).checkpoint(|name| Some(name.to_string()));
+        assert_eq!(recognise(theirs.keys().map(String::as_str)), upstream, "{case}");
+        let ours = translate(theirs.clone(), upstream).unwrap();
+        assert!(ours.contains_key("transformer.decoder.layers.0.multihead_attn.in_proj.weight"), "{case}");
+        assert!(ours.contains_key("backbone.0.body.layer1.0.bn1.running_mean"), "{case}");
+        for to in [Upstream::Facebook, Upstream::HuggingFace] {
+            let written = to_detector_names(&ours, to).unwrap();
+            assert_eq!(recognise(written.keys().map(String::as_str)), to, "{case}");
+            assert_eq!(translate(written, to).unwrap(), ours, "{case} to {to:?}");
+        }
+        // the trunk of Hugging Face's own checkpoints has the names of timm, that of the fixture those of transformers
+        let is_trunk = |name: &&String| name.contains("backbone.conv_encoder");
+        let written = to_detector_names(&ours, upstream).unwrap();
+        let names = |tensors: &Tensors| tensors.keys().filter(|name| !is_trunk(name)).cloned().collect::<Vec<_>>();
+        assert_eq!(names(&written), names(&theirs), "{case}");
+    }
+    let points = [("reference.points".to_string(), TensorData::new(vec![0f32; 4], [2, 2]))].into();
+    for to in [Upstream::Facebook, Upstream::HuggingFace] {
+        let Error::Weights { problems, .. } = to_detector_names(&points, to).unwrap_err() else { panic!("{to:?}") };
+        assert!(problems[0].contains("`reference.points` [2, 2] has no "), "{problems:?}");
+    }
+    assert!(to_detector_names(&points, Upstream::Jax).is_err());
+}
