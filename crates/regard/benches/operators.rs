@@ -13,6 +13,7 @@ use regard::attention::{
     DotProduct, Gamma, Local, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwise, Relative, dot_product,
     local, pairwise, patchwise, position,
 };
+use regard::models::detect::detr::{CostWeights, match_objects};
 use regard::{Pass, device, function};
 use std::time::Instant;
 
@@ -139,6 +140,24 @@ fn rows() -> Vec<Row> {
     ]
 }
 
+/// The assignments of one picture in all layers of a decoder.
+fn matching() -> impl Fn() -> usize {
+    let numbers = |count: usize| -> Vec<f32> {
+        let tensor = Tensor::<1>::random([count], Distribution::Uniform(0.1, 0.9), &device::cpu());
+        tensor.into_data().iter().collect()
+    };
+    let boxes = |count: usize| numbers(4 * count).as_chunks().0.to_vec();
+    let objects: Vec<(usize, [f32; 4])> =
+        boxes(50).into_iter().enumerate().map(|(class, bounds)| (class % 91, bounds)).collect();
+    let layers: Vec<(Vec<f32>, Vec<[f32; 4]>)> = (0..6).map(|_| (numbers(100 * 92), boxes(100))).collect();
+    move || {
+        let pairs = layers.iter().map(|(probabilities, boxes)| {
+            match_objects(0, CostWeights::DETR, (probabilities, 92), boxes, &objects).expect("costs are finite").len()
+        });
+        pairs.sum()
+    }
+}
+
 fn seconds(run: impl FnOnce()) -> f64 {
     let start = Instant::now();
     run();
@@ -191,6 +210,9 @@ fn main() {
         }
         group.finish();
     }
+    let matching = matching();
+    criterion
+        .bench_function("matching of DETR, 6 layers of 100 queries and 50 objects", |bencher| bencher.iter(&matching));
     criterion.final_summary();
 
     println!("\n| operator | pass | plain ms | fused ms | speed | plain MB | fused MB | memory |");

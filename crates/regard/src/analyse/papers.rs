@@ -22,6 +22,8 @@ pub enum Table {
     Vit,
     /// RetinaNet with convolution and attention, trunk and heads: arXiv:1906.05909.
     Retinanet,
+    /// Detectors on COCO: arXiv:2005.12872, table 1.
+    Detr,
 }
 
 /// One row: what is printed, what we count, and whether they agree.
@@ -97,6 +99,7 @@ impl Table {
             Self::Sasa => sasa(),
             Self::Vit => vit(),
             Self::Retinanet => detection::retinanet(),
+            Self::Detr => detection::detr(),
         }
     }
 }
@@ -313,6 +316,18 @@ mod tests {
             if let Some(flops) = row.flops {
                 assert_eq!(flops.verdict, Verdict::Agrees, "{row:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_table_of_detr_agrees_but_for_the_largest_which_is_cut_off() {
+        let rows = Table::Detr.rows().unwrap();
+        for (row, gigas) in rows.iter().zip([85.7, 187.2, 152.1, 253.6]) {
+            assert_eq!(row.parameters.verdict, Verdict::Agrees, "{row:?}");
+            let flops = row.flops.unwrap();
+            assert!((flops.ours as f64 / 1e9 - gigas).abs() < 0.1, "{row:?}");
+            let expected = if row.note.is_empty() { Verdict::Agrees } else { Verdict::Truncated };
+            assert_eq!(flops.verdict, expected, "{row:?}");
         }
     }
 }
