@@ -1,4 +1,4 @@
-//! `regard analyse`: measures of a model, over many pictures or from its weights alone.
+//! `regard analyse`: analyses of models, over pictures or from their weights.
 
 mod cka;
 mod field;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crate::failure::Failure;
 use crate::findings::Findings;
 use crate::model::at_least_one;
-use crate::subject::Subject;
+use crate::subject::AnalysedModel;
 use pictures::Pictures;
 
 /// Measure where models look and how similar their layers are
@@ -27,22 +27,22 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Analysis {
     /// How similar the layers of two models are, or of one: centred kernel alignment (CKA), unbiased, by minibatches of 4 or more
-    Cka(OverPictures),
+    Cka(PictureAnalysisArgs),
     /// How far each head looks: mean attention distance in pixels
-    Distance(OverPictures),
+    Distance(PictureAnalysisArgs),
     /// How spread out the attention of each head is: entropy in nats
-    Entropy(OverPictures),
+    Entropy(PictureAnalysisArgs),
     /// Which pixels the centre of each layer depends on: effective receptive fields
-    Field(OverPictures),
+    Field(PictureAnalysisArgs),
     /// How similar the learned position embeddings of a transformer are
-    Positions(WithoutPictures),
+    Positions(WeightAnalysisArgs),
     /// The principal components of the filters of the first layer
-    Filters(WithoutPictures),
+    Filters(WeightAnalysisArgs),
 }
 
 /// Arguments of an analysis over pictures.
 #[derive(Debug, clap::Args)]
-struct OverPictures {
+struct PictureAnalysisArgs {
     #[command(flatten)]
     common: Common,
 
@@ -59,13 +59,13 @@ struct OverPictures {
     batch: usize,
 }
 
-/// Arguments of an analysis of weights alone.
+/// Arguments of an analysis that needs only weights.
 #[derive(Debug, clap::Args)]
-struct WithoutPictures {
+struct WeightAnalysisArgs {
     #[command(flatten)]
     common: Common,
 
-    /// Accepted as by the other analyses, and ignored
+    /// Ignored; accepted for consistency with the other analyses
     #[arg(long, value_name = "NAME|DIR", hide = true)]
     data: Option<String>,
 }
@@ -74,11 +74,11 @@ struct WithoutPictures {
 #[derive(Debug, clap::Args)]
 struct Common {
     /// Models: run folders, PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, embedded ones such as `fashion-vit`,
-    /// or presets as they start
+    /// or untrained presets
     #[arg(long, value_name = "MODEL,..", required = true, value_delimiter = ',')]
     models: Vec<String>,
 
-    /// A folder for the page, the figures (SVG, PNG) and the data
+    /// Folder for the page, the figures (SVG, PNG) and the data
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
 
@@ -88,7 +88,7 @@ struct Common {
 }
 
 /// An analysis of models over pictures.
-type Analyse = fn(&[Subject], &Pictures, &Device) -> Result<Findings, Failure>;
+type Analyse = fn(&[AnalysedModel], &Pictures, &Device) -> Result<Findings, Failure>;
 
 impl Analysis {
     const fn common(&self) -> &Common {
@@ -98,9 +98,9 @@ impl Analysis {
         }
     }
 
-    /// What was found, and how many pictures could not be read.
-    fn run(&self, subjects: &[Subject], device: &Device) -> Result<(Findings, usize), Failure> {
-        let over = |over: &OverPictures, analyse: Analyse| -> Result<(Findings, usize), Failure> {
+    /// The results, and how many pictures could not be read.
+    fn run(&self, subjects: &[AnalysedModel], device: &Device) -> Result<(Findings, usize), Failure> {
+        let over = |over: &PictureAnalysisArgs, analyse: Analyse| -> Result<(Findings, usize), Failure> {
             let pictures = Pictures::open(&over.data, over.pictures, over.batch)?;
             Ok((analyse(subjects, &pictures, device)?, pictures.unreadable))
         };
@@ -115,7 +115,7 @@ impl Analysis {
     }
 }
 
-impl WithoutPictures {
+impl WeightAnalysisArgs {
     fn alone(&self, analyse: impl FnOnce() -> Result<Findings, Failure>) -> Result<(Findings, usize), Failure> {
         if self.data.is_some() {
             writeln!(stderr(), "note: this analysis needs no pictures: `--data` is ignored")?;
@@ -133,7 +133,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     if let Some(file) = common.output.as_ref().filter(|folder| folder.is_file()) {
         return Err(Failure::input(format!("`{}` is a file", file.display()), "`-o` takes a folder"));
     }
-    let subjects = common.models.iter().map(|text| Subject::of(text, device)).collect::<Result<Vec<_>, _>>()?;
+    let subjects = common.models.iter().map(|text| AnalysedModel::of(text, device)).collect::<Result<Vec<_>, _>>()?;
     let (findings, unreadable) = args.analysis.run(&subjects, device)?;
     output(&findings, common, out)?;
     match unreadable {

@@ -1,4 +1,4 @@
-//! What can be typed, and the plan it becomes.
+//! The command line arguments, and the plan made from them.
 
 use burn::tensor::Device;
 use clap::{Parser, Subcommand};
@@ -14,11 +14,11 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "regard", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Args {
-    /// Where tensors live: cpu, wgpu or cuda
+    /// Device to compute on: cpu, wgpu or cuda
     #[arg(long, global = true, display_order = 100, value_name = "NAME", default_value = "cpu")]
     device: String,
 
-    /// Say everything there is to say about an error
+    /// Show all details of an error
     #[arg(short, long, global = true, display_order = 101)]
     verbose: bool,
 
@@ -51,7 +51,7 @@ enum Command {
     Recipes(recipes::Args),
 }
 
-/// A command whose arguments were checked.
+/// A command with checked arguments.
 #[derive(Debug)]
 pub struct Plan {
     device: Device,
@@ -61,23 +61,23 @@ pub struct Plan {
 #[derive(Debug)]
 enum Task {
     Denoise(denoise::Plan),
-    /// A command that checks its arguments as it goes.
+    /// A command that checks its arguments when it runs.
     Other(Command),
 }
 
 impl Args {
-    /// Whether what is asked for goes through the same memory again and again.
+    /// Whether the command reuses the same memory many times.
     pub fn is_long_running(&self) -> bool {
         use Command::{Analyse, Compare, Eval, Quickstart, Serve, Train};
         matches!(self.command, Analyse(_) | Compare(_) | Eval(_) | Quickstart(_) | Serve(_) | Train(_))
     }
 
-    /// Whether errors are told in full.
+    /// Whether errors are shown in full.
     pub const fn verbose(&self) -> bool {
         self.verbose
     }
 
-    /// Whether it answers others until it is stopped.
+    /// Whether it is a server.
     pub const fn is_server(&self) -> bool {
         matches!(self.command, Command::Serve(_))
     }
@@ -118,7 +118,7 @@ impl Plan {
                 Command::Train(args) => train::run(&args, &self.device, out),
                 Command::Compare(args) => compare::run(&args, &self.device, out),
                 Command::Recipes(args) => recipes::run(&args, out),
-                Command::Denoise(_) => unreachable!("it became a task of its own"),
+                Command::Denoise(_) => unreachable!("it has its own task"),
             },
         }
     }

@@ -1,4 +1,4 @@
-//! Which models are measured: one or several names.
+//! The models to evaluate: one or several names.
 
 use burn::tensor::Device;
 use regard::weights::{ModelSource, WeightsOrigin};
@@ -14,14 +14,14 @@ pub struct CandidateArgs {
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
 
-    /// The same, for those who like options
+    /// A model, as an option
     #[arg(short, long, value_name = "MODEL")]
     model: Vec<String>,
 
     #[command(flatten)]
     changes: ChangeArgs,
 
-    /// Compute in eight bits: transformers alone
+    /// Compute in int8; only for transformers
     #[arg(long)]
     int8: bool,
 
@@ -38,13 +38,13 @@ pub struct CandidateArgs {
 #[derive(Debug)]
 pub struct Candidate {
     source: ModelSource,
-    /// What tables call it.
+    /// Its name in tables.
     pub name: String,
     int8: bool,
 }
 
 impl CandidateArgs {
-    /// A run folder, when it is all that was named.
+    /// The run folder, if only a run was given.
     pub fn only_run(&self) -> Option<&Path> {
         match (&self.models[..], &self.model[..], &self.run[..]) {
             ([one], [], []) | ([], [one], []) => Some(Path::new(one)).filter(|path| path.is_dir()),
@@ -53,7 +53,7 @@ impl CandidateArgs {
         }
     }
 
-    /// The models in the order in which they were typed.
+    /// The models in the order of the arguments.
     pub fn resolve(&self) -> Result<Vec<Candidate>, Failure> {
         let mut names = self.models.clone();
         if self.weights.is_empty() {
@@ -76,7 +76,7 @@ impl CandidateArgs {
         }
         let sources: Vec<ModelSource> = names.iter().map(|name| self.changes.source(name)).collect::<Result<_, _>>()?;
         let alone = |name: &str| sources.iter().filter(|source| source.name == name).count() == 1;
-        // two checkpoints of a model are told apart by what was typed
+        // two checkpoints of the same model are named by their arguments
         let called =
             |source: &ModelSource, text: &String| if alone(&source.name) { source.name.clone() } else { text.clone() };
         let called: Vec<String> = sources.iter().zip(&names).map(|(source, text)| called(source, text)).collect();
@@ -88,7 +88,7 @@ impl CandidateArgs {
 }
 
 impl Candidate {
-    /// Whether it comes from a run, which may have seen all but the test of its data.
+    /// Whether it comes from a run, which may have been trained on everything except the test part.
     pub fn is_trained_here(&self) -> bool {
         self.source.origin == WeightsOrigin::Run
     }

@@ -1,4 +1,4 @@
-//! `regard data`: datasets, before anything is trained on them.
+//! `regard data`: browses, checks and fetches datasets.
 
 mod browse;
 mod browse_boxes;
@@ -13,7 +13,7 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
-/// Look at a dataset, check it, convert it, or fetch a public one
+/// Browse, check or convert a dataset, or fetch a public one
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -45,10 +45,10 @@ fn unusable_boxes(error: regard::Error) -> Failure {
 /// The failure of a dataset that cannot be read or fetched.
 fn unusable(error: regard::Error) -> Failure {
     match &error {
-        regard::Error::Fetch { .. } => Failure::input(error, "a fetch that was interrupted goes on where it was"),
+        regard::Error::Fetch { .. } => Failure::input(error, "run it again to resume the download"),
         _ => Failure::input(
             error,
-            "a folder for each class is the simplest; `fashion` is always there, `regard data fetch` gets others",
+            "the simplest dataset is one folder per class; `fashion` is embedded, `regard data fetch` downloads others",
         ),
     }
 }

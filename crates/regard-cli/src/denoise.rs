@@ -17,14 +17,14 @@ use crate::files;
 ///
 /// Each pixel becomes the mean of pixels with similar surroundings (Buades, Coll and Morel 2005). The weight of a pixel is exp(-d/h^2), where d is the
 /// mean squared difference of the patches around both, less the noise expected in it. An alpha channel
-/// stays as it is; of an animation the first frame is taken. Runs on the CPU.
+/// is kept; of an animation only the first frame is read. Runs on the CPU.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Image to read: png, jpeg, webp, tiff, bmp or gif
     #[arg(value_name = "IN")]
     input: PathBuf,
 
-    /// Image to write; its ending names the format
+    /// Image to write; its extension sets the format
     #[arg(value_name = "OUT")]
     output: PathBuf,
 
@@ -45,7 +45,7 @@ pub struct Args {
     strength: f32,
 }
 
-/// What to do, checked as far as possible without reading.
+/// The checked arguments.
 #[derive(Debug)]
 pub struct Plan {
     input: PathBuf,
@@ -58,7 +58,7 @@ impl Args {
     pub fn into_plan(self) -> Result<Plan, Failure> {
         let number = |name: &str, value: f32, most: f32, hint: &str| match value {
             value if (0.0..=most).contains(&value) => Ok(()),
-            value => Err(Failure::input(format!("`{name}` needs a number from 0 to {most}, not {value}"), hint)),
+            value => Err(Failure::input(format!("`{name}` must be from 0 to {most}, got {value}"), hint)),
         };
         let hint = "values run from 0 to 1; noise of 25 in 8-bit values is `--sigma 0.1`";
         number("--sigma", self.sigma, 1.0, hint)?;
@@ -66,7 +66,7 @@ impl Args {
         for (name, side, usual) in [("--patch", self.patch, 7), ("--search", self.search, 21)] {
             if side % 2 == 0 {
                 let hint = format!("{usual} is usual");
-                return Err(Failure::input(format!("`{name}` needs an odd number, not {side}"), hint));
+                return Err(Failure::input(format!("`{name}` must be odd, got {side}"), hint));
             }
         }
         let format = files::check_output(&self.output)?;
@@ -115,7 +115,7 @@ impl Plan {
     }
 }
 
-/// A progress bar that shows itself only when there is something to wait for, and only on a terminal.
+/// A progress bar that appears only on a terminal, and only if the work takes a while.
 struct Bar(ProgressBar, Instant, Once);
 
 impl Bar {

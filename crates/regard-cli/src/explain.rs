@@ -1,4 +1,4 @@
-//! `regard explain`: where a model looks on a picture, and what its answer rests on.
+//! `regard explain`: where a model looks in a picture, and the evidence for its prediction.
 
 mod panels;
 
@@ -18,10 +18,10 @@ use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::findings::{Findings, Part};
 use crate::model::ModelArgs;
-use crate::subject::Subject;
+use crate::subject::AnalysedModel;
 use panels::Panels;
 
-/// Show where a model looks on a picture, layer by layer, and what its answer rests on
+/// Show where a model looks in a picture, layer by layer, and the evidence for its prediction
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// JPEG, PNG, WebP, GIF or BMP
@@ -35,23 +35,23 @@ pub struct Args {
     #[arg(short, long, value_name = "PAGE.html")]
     output: Option<PathBuf>,
 
-    /// The class to explain, by name or number; by default the best answer
+    /// The class to explain, by name or number; by default the predicted class
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
 
-    /// The query whose attention is shown, as fractions of the height and the width of what the model sees
+    /// The query whose attention is shown, as fractions of the model's input height and width
     #[arg(long, value_name = "ROW,COLUMN", default_value = "0.5,0.5", value_parser = parse_point)]
     at: [f64; 2],
 
-    /// The fraction of each layer's smallest weights that rollouts set to zero
+    /// Fraction of each layer's smallest weights that rollout sets to zero
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     discard: f64,
 
-    /// How many answers to give
+    /// How many classes to print
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = crate::model::at_least_one)]
     top: usize,
 
-    /// Names of the classes, one a line; by default the model's own, or ImageNet's for 1000 classes
+    /// File of class names, one per line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -73,10 +73,10 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         check_page(page)?;
     }
     let picture = Picture::open(&args.picture)?;
-    let subject = Subject::load(&args.model.source(None)?, device)?;
+    let subject = AnalysedModel::load(&args.model.source(None)?, device)?;
     let names = subject.class_names(args.labels.as_ref())?;
     let chosen = args.class.as_ref().map(|name| class_of(name, &names)).transpose()?;
-    let found = Found::of(args, &subject, &picture, chosen, device)?;
+    let found = ExplainOutput::of(args, &subject, &picture, chosen, device)?;
     let findings = found.findings(args, &subject, &names, &picture)?;
     if !args.json {
         writeln!(out, "{} under {}", args.picture.display(), subject.name)?;
@@ -88,7 +88,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     findings.hold()
 }
 
-/// Whether a page can be written there.
+/// Checks that a page can be written there.
 fn check_page(path: &Path) -> Result<(), Failure> {
     if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html")) {
         return Err(Failure::input(format!("unknown page format: `{}`", path.display()), "end the name with .html"));
@@ -114,8 +114,8 @@ fn class_of(text: &str, names: &[String]) -> Result<usize, Failure> {
     })
 }
 
-/// Everything that was computed.
-struct Found {
+/// All results.
+struct ExplainOutput {
     explanation: Explanation,
     class: usize,
     /// Attention of the class token.
@@ -127,10 +127,10 @@ struct Found {
     checks: Vec<Check>,
 }
 
-impl Found {
+impl ExplainOutput {
     fn of(
         args: &Args,
-        subject: &Subject,
+        subject: &AnalysedModel,
         picture: &Picture,
         chosen: Option<usize>,
         device: &Device,
@@ -162,7 +162,7 @@ impl Found {
     fn findings(
         &self,
         args: &Args,
-        subject: &Subject,
+        subject: &AnalysedModel,
         names: &[String],
         picture: &Picture,
     ) -> Result<Findings, Failure> {
@@ -226,11 +226,11 @@ impl Found {
         table
     }
 
-    /// What each layer would answer.
+    /// The prediction of each layer.
     fn lens(&self, names: &[String]) -> Option<Part> {
         let lens = self.explanation.lens.as_ref()?;
         let last = &names[self.explanation.answers[0].class];
-        let mut table = Table::new().words("layer").numbers("% of the answer").words("best").numbers("%");
+        let mut table = Table::new().words("layer").numbers("% of the class").words("best").numbers("%");
         let mut points = Vec::new();
         for (index, layer) in lens.layers.iter().enumerate() {
             let best = layer.answers[0];
@@ -250,18 +250,18 @@ impl Found {
             scale: Scale::Linear,
             lines: vec![Line { name: last.clone(), points, stroke: Stroke::Strong }],
         };
-        let text = "What each layer would answer if it were the last one: its class token, or the mean of its tokens, through the final norm and head.";
+        let text = "The prediction of each layer, as if it were the last: its class token, or the mean of its tokens, through the final norm and head.";
         Some(Part::new("logit lens", text).figure("lens", figure).table(table))
     }
 
-    fn data(&self, args: &Args, subject: &Subject, names: &[String]) -> serde_json::Value {
+    fn data(&self, args: &Args, subject: &AnalysedModel, names: &[String]) -> serde_json::Value {
         #[derive(Serialize)]
-        struct Named<'a> {
+        struct NamedPrediction<'a> {
             class: usize,
             name: &'a str,
             probability: f32,
         }
-        let named = |answer: &regard::evaluate::Answer| Named {
+        let named = |answer: &regard::evaluate::Answer| NamedPrediction {
             class: answer.class,
             name: &names[answer.class],
             probability: answer.probability,
@@ -287,7 +287,7 @@ impl Found {
     }
 }
 
-/// What is recorded of a layer's attention.
+/// The data of a layer's attention.
 fn layer_data(attention: &Attention) -> serde_json::Value {
     let Attention { layer, geometry, samples, heads, image, .. } = attention;
     json!({
@@ -303,7 +303,7 @@ fn layer_data(attention: &Attention) -> serde_json::Value {
     })
 }
 
-/// How much of its weight the query gives to itself in each layer, and the highest weight that it gives.
+/// The weight of the query on itself in each layer, and its highest weight.
 fn spread(query: &[Maps]) -> Table {
     let mut table = Table::new().words("layer").numbers("heads").numbers("to itself, %").numbers("highest, %");
     for maps in query {

@@ -1,4 +1,4 @@
-//! `regard export`: weights under somebody else's names.
+//! `regard export`: writes weights for other libraries.
 
 use burn::tensor::Device;
 use regard::weights::{self, Export, LoadOptions, Upstream};
@@ -8,25 +8,25 @@ use std::path::PathBuf;
 use crate::failure::Failure;
 use crate::model::{ModelArgs, no_model, note_fresh, parse_upstream};
 
-/// Write a model's weights under the names of timm or Hugging Face, with its preprocessing and its labels beside
+/// Export a model for timm or Hugging Face: weights, configuration, preprocessing and labels
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The model, as `--model` takes it
+    /// The model, same as `--model`
     #[arg(value_name = "MODEL")]
     positional: Option<String>,
 
     #[command(flatten)]
     model: ModelArgs,
 
-    /// Whose names: timm or hugging-face
+    /// Format to write: timm or hugging-face
     #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream, default_value = "timm")]
     to: Upstream,
 
-    /// Write the linear maps of a transformer's blocks as bytes: about a quarter of the size, for `regard` alone
+    /// Write the linear layers of a transformer's blocks as int8: about a quarter of the size, readable only by `regard`
     #[arg(long)]
     int8: bool,
 
-    /// The folder to write `model.safetensors` and `config.json` into
+    /// Folder for `model.safetensors` and `config.json`
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 }
@@ -38,7 +38,7 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     let source = changes.source(&name)?;
     note_fresh(&source)?;
     if let Some(classes) = new_head {
-        writeln!(stderr(), "note: the head for {classes} classes is new and knows nothing yet")?;
+        writeln!(stderr(), "note: the head for {classes} classes is untrained")?;
     }
     let loaded = source.load_with(device, &LoadOptions { new_head, ..LoadOptions::default() })?;
     let export = Export { int8: args.int8, ..Export::of(&loaded, args.to) };

@@ -1,4 +1,4 @@
-//! Images in, images out.
+//! Reading and writing images.
 
 use image::{DynamicImage, ImageFormat};
 use std::io::Cursor;
@@ -21,7 +21,7 @@ const WRITABLE: &[(&str, ImageFormat)] = &[
     ("gif", ImageFormat::Gif),
 ];
 
-/// Reads an image, upright as its camera held it.
+/// Reads an image, rotated upright by its EXIF orientation.
 pub fn read(path: &Path) -> Result<DynamicImage, Failure> {
     let unreadable =
         |reason: &str, hint: &str| Failure::input(format!("cannot read `{}`: {reason}", path.display()), hint);
@@ -29,13 +29,13 @@ pub fn read(path: &Path) -> Result<DynamicImage, Failure> {
         regard::Error::File { reason, .. } => unreadable(&reason, "is the path right?"),
         other => other.into(),
     })?;
-    decode_image(&bytes).map_err(|reason| unreadable(&reason, "png, jpeg, webp, tiff, bmp and gif are read"))
+    decode_image(&bytes).map_err(|reason| unreadable(&reason, "supported: png, jpeg, webp, tiff, bmp and gif"))
 }
 
-/// The most bytes of a file.
+/// Largest file, in bytes.
 const MOST_BYTES: u64 = 1 << 29;
 
-/// The format that the ending of a path names, and that its folder is there.
+/// The format for a path's extension; checks that its folder exists.
 pub fn check_output(path: &Path) -> Result<ImageFormat, Failure> {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     let known = WRITABLE.iter().find(|(known, _)| ending.as_deref() == Some(known));
@@ -50,24 +50,24 @@ pub fn check_output(path: &Path) -> Result<ImageFormat, Failure> {
     Ok(*format)
 }
 
-/// Encodes an image and writes it whole.
+/// Encodes an image and writes it atomically.
 pub fn write(path: &Path, format: ImageFormat, image: &DynamicImage) -> Result<(), Failure> {
     let mut bytes = Cursor::new(Vec::new());
     image.write_to(&mut bytes, format).map_err(|error| {
-        Failure::input(format!("cannot write `{}`: {error}", path.display()), "png holds every kind of image")
+        Failure::input(format!("cannot write `{}`: {error}", path.display()), "png supports every kind of image")
     })?;
     regard::file::replace(path, bytes.get_ref()).map_err(|error| {
         Failure::ours(format!("cannot write `{}`: {error}", path.display()), "is the folder writable?")
     })
 }
 
-/// Refuses to write into a folder that is not there.
+/// An error if the folder of a path does not exist.
 pub fn check_folder(path: &Path) -> Result<(), Failure> {
     let folder = folder_of(path);
     if folder.is_dir() {
         return Ok(());
     }
-    Err(Failure::input(format!("no such folder: `{}`", folder.display()), "make it first"))
+    Err(Failure::input(format!("no such folder: `{}`", folder.display()), "create it first"))
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -1,4 +1,4 @@
-//! What an analysis found, as text, data, a page, and figures in two formats.
+//! The results of an analysis: text, data, a page, and figures in two formats.
 
 use regard::analyse::Check;
 use regard::report::{Figure, Page, Section, Table};
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::models::print_json;
 
-/// Everything that a command found.
+/// All results of a command.
 pub struct Findings {
     pub title: String,
     /// A sentence on the page.
@@ -18,10 +18,10 @@ pub struct Findings {
     pub data: serde_json::Value,
 }
 
-/// A part of it under a heading.
+/// A part of the results under a heading.
 pub struct Part {
     pub title: String,
-    /// What one sees.
+    /// Explains the figures.
     pub text: String,
     /// With the name of its files.
     pub figures: Vec<(String, Box<dyn Figure>)>,
@@ -66,10 +66,13 @@ impl Findings {
         data
     }
 
-    /// The page, and beside it a folder with its data and its figures.
+    /// Writes the page, and a folder with its data and figures.
     pub fn write(&self, page: &Path, folder: &Path) -> Result<(), Failure> {
         std::fs::create_dir_all(folder).map_err(|error| {
-            Failure::input(format!("cannot make `{}`: {error}", folder.display()), "is something else there?")
+            Failure::input(
+                format!("cannot make `{}`: {error}", folder.display()),
+                "does something else have this name?",
+            )
         })?;
         let mut files = vec![(folder.join("data.json"), self.data_with_checks().to_string().into_bytes())];
         for (name, figure) in self.parts.iter().flat_map(|part| &part.figures) {
@@ -113,11 +116,11 @@ impl Findings {
         if self.checks.is_empty() { page } else { page.section(Section::new("checks").table(table)) }
     }
 
-    /// A failure when a law does not hold.
+    /// An error if a check fails.
     pub fn hold(&self) -> Result<(), Failure> {
         match self.checks.iter().find(|check| !check.holds()) {
             Some(check) => Err(Failure::found(
-                format!("a result misses its own law: {check}"),
+                format!("a result fails its own check: {check}"),
                 "do not trust it; please report it",
             )),
             None => Ok(()),

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    // loading a model and every step of training free what the next one needs
+    // loading a model and every training step free memory that the next one needs
     regard::device::keep_memory();
     let args = args::Args::parse();
     if args.is_long_running() {
@@ -45,11 +45,11 @@ fn main() -> ExitCode {
     let verbose = args.verbose();
     let is_server = args.is_server();
     let run = || args.into_plan().and_then(|plan| plan.run(&mut stdout().lock()));
-    // on a thread of the pool: kernels that are called from outside of it wake and wait for another thread each time;
-    // a server has a pool of its own, and would hold that thread until it ends
+    // on a thread of the pool: a kernel called from outside has to wake and wait for another thread each time;
+    // not a server, which has its own pool and would block that thread until it ends
     let result = if is_server { Failure::of_panics(run) } else { rayon::scope(|_| Failure::of_panics(run)) };
     match result {
-        // a closed pipe: whoever read our output has seen enough
+        // a closed pipe is not an error
         Ok(()) | Err(Failure::Pipe) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell(verbose);

@@ -1,4 +1,4 @@
-//! What commands that run a model have in common: which model, and pictures as it takes them.
+//! Shared by all commands that run a model: choosing the model, and preprocessing pictures for it.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard::PackedModel;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// Which model. Every command takes the same names; [`regard::weights::resolve`] says what they mean.
+/// The model. Every command takes the same names, those of [`regard::weights::resolve`].
 #[derive(Debug, Default, clap::Args)]
 pub struct ModelArgs {
     /// The model: a run folder, PRESET, PRESET=WEIGHTS, FILE.toml, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a folder of
@@ -30,24 +30,24 @@ pub struct ModelArgs {
     pub run: Option<PathBuf>,
 }
 
-/// What differs from the model as it was named.
+/// Changes to the named model.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ChangeArgs {
     /// Change a field of the model, such as `depth=4`
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     pub set: Vec<String>,
 
-    /// Whose names the checkpoint has, when it should not be guessed: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard
+    /// Whose tensor names the checkpoint uses, instead of recognising them: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard
     #[arg(long, value_name = "UPSTREAM", value_parser = parse_upstream)]
     pub from: Option<Upstream>,
 
-    /// No longer: a new head knows nothing, so that its answers are random
+    /// Removed: predictions of an untrained head are random
     #[arg(long, value_name = "CLASSES", hide = true)]
     pub new_head: Option<usize>,
 }
 
 impl ModelArgs {
-    /// The one model that was named; `positional` is the argument of commands that take it without `--model`.
+    /// The named model; `positional` is the argument of commands that take it without `--model`.
     pub fn source(&self, positional: Option<&str>) -> Result<ModelSource, Failure> {
         match self.name(positional)? {
             Some(name) => self.changes.source(&name),
@@ -59,7 +59,7 @@ impl ModelArgs {
     pub fn name(&self, positional: Option<&str>) -> Result<Option<String>, Failure> {
         let model = match (positional, &self.model) {
             (Some(one), Some(other)) => {
-                return Err(Failure::input(format!("two models: `{one}` and `{other}`"), "name one of them"));
+                return Err(Failure::input(format!("two models: `{one}` and `{other}`"), "give only one"));
             }
             (one, other) => one.or(other.as_deref()),
         };
@@ -75,7 +75,7 @@ impl ModelArgs {
     }
 }
 
-/// A command that needs a model was given none.
+/// The failure of a command that needs a model and got none.
 pub fn no_model() -> Failure {
     Failure::input(
         "no model",
@@ -83,34 +83,34 @@ pub fn no_model() -> Failure {
     )
 }
 
-/// `--model MODEL --weights WEIGHTS`, as it is spelled now.
+/// Replaces the old spelling `--model MODEL --weights WEIGHTS`.
 pub fn old_pair(model: &str, weights: &str) -> Result<String, Failure> {
     let new = format!("{model}={weights}");
     writeln!(
         stderr(),
-        "note: `--model {model} --weights {weights}` is now `--model {new}`; the old spelling goes with the next release"
+        "note: `--model {model} --weights {weights}` is now `--model {new}`; the next release removes the old spelling"
     )?;
     Ok(new)
 }
 
-/// `--run DIR`, as it is spelled now.
+/// Replaces the old spelling `--run DIR`.
 pub fn old_run(folder: &Path) -> Result<String, Failure> {
     let new = folder.display().to_string();
-    writeln!(stderr(), "note: `--run {new}` is now `--model {new}`; the old spelling goes with the next release")?;
-    // a run is meant, whatever else has this name
+    writeln!(stderr(), "note: `--run {new}` is now `--model {new}`; the next release removes the old spelling")?;
+    // it must be a run, even if a preset has this name
     if !folder.join("model.toml").is_file() {
         let message = format!("`{new}` has no model.toml");
-        return Err(Failure::input(message, "a run is a folder that `regard train` wrote"));
+        return Err(Failure::input(message, "give a folder that `regard train` wrote"));
     }
     Ok(new)
 }
 
 impl ChangeArgs {
-    /// The model of a name, with these changes. Says so when its weights are fresh.
+    /// The model of a name, with these changes. Prints a note if its weights are untrained.
     pub fn source(&self, name: &str) -> Result<ModelSource, Failure> {
         if let Some(classes) = self.new_head {
             return Err(Failure::input(
-                format!("`--new-head {classes}`: a new head knows nothing, and would answer at random"),
+                format!("`--new-head {classes}`: predictions of an untrained head are random"),
                 format!(
                     "weights for {classes} classes need `--set classes={classes}`; `regard train --init` trains a new head"
                 ),
@@ -132,30 +132,26 @@ fn changed(source: ModelSource, change: &str) -> Result<ModelSource, Failure> {
     let Some((field, value)) = change.split_once('=') else {
         return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
     };
-    // numbers, booleans and lists as JSON has them; anything else is a word
+    // a JSON value, or else a string
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
     Ok(source.with(field, value)?)
 }
 
-/// The configuration that a name and changes of fields mean.
+/// The configuration of a named model with changed fields.
 pub fn configuration(name: &str, changes: &[String]) -> Result<ModelConfig, Failure> {
     let changes = ChangeArgs { set: changes.to_vec(), ..ChangeArgs::default() };
     Ok(changes.source(name)?.config)
 }
 
-/// Says that answers mean nothing, if nobody trained the model.
+/// Prints a note if the model is untrained.
 pub fn note_fresh(source: &ModelSource) -> Result<(), Failure> {
     if source.is_fresh() {
-        writeln!(
-            stderr(),
-            "note: `{0}` has fresh weights, which know nothing; `{0}=WEIGHTS` gives it others",
-            source.name
-        )?;
+        writeln!(stderr(), "note: `{0}` has untrained weights; use `{0}=WEIGHTS` for trained ones", source.name)?;
     }
     Ok(())
 }
 
-/// A loaded model for whoever measures or answers: packed, in eight bits if asked for.
+/// A model loaded for inference: packed, in int8 on request.
 pub struct Classifier {
     pub model: PackedModel,
     pub config: ModelConfig,
@@ -170,17 +166,17 @@ impl Classifier {
     }
 }
 
-/// A model that only answers, in eight bits if asked for.
+/// A model packed for inference, in int8 on request.
 pub fn packed(model: Model, int8: bool) -> Result<PackedModel, Failure> {
     Ok(if int8 { PackedModel::int8(model)? } else { PackedModel::new(model) })
 }
 
-/// A model some of whose tensors are still in their file.
+/// A model with large tensors still in their file.
 pub fn load_lazily(source: &ModelSource, device: &Device) -> Result<LoadedModel, Failure> {
     Ok(source.load_with(device, &LoadOptions { lazily: true, ..LoadOptions::default() })?)
 }
 
-/// The names of classes: those of a file, of the model, ImageNet's, or numbers.
+/// The class names: from a file, from the model, ImageNet's, or numbers.
 pub fn class_names(file: Option<&PathBuf>, own: Option<&Vec<String>>, classes: usize) -> Result<Vec<String>, Failure> {
     let names = match (file, own) {
         (Some(path), _) => labels::read(path)?,
@@ -191,24 +187,24 @@ pub fn class_names(file: Option<&PathBuf>, own: Option<&Vec<String>>, classes: u
     if names.len() != classes {
         return Err(Failure::input(
             format!("{} labels for a model of {classes} classes", names.len()),
-            "`--labels` takes a file with one name a line",
+            "`--labels` takes a file with one name per line",
         ));
     }
     Ok(names)
 }
 
-/// A count for which zero makes no sense.
+/// A count of at least 1.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "a number of at least 1".into())
+    text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "must be at least 1".into())
 }
 
 /// An upstream by its name.
 pub fn parse_upstream(name: &str) -> Result<Upstream, String> {
     serde_json::from_value(serde_json::Value::String(name.into()))
-        .map_err(|_| "known: timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax, regard".into())
+        .map_err(|_| "must be timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard".into())
 }
 
-/// A bar for downloads, on a terminal.
+/// A progress bar for downloads, on a terminal.
 pub fn download_bar() -> impl FnMut(weights::Progress) {
     let mut bar = None;
     move |weights::Progress { done, total }| {
@@ -225,12 +221,12 @@ pub fn download_bar() -> impl FnMut(weights::Progress) {
     }
 }
 
-/// A picture ready for a model, `[C, H, W]`.
+/// A preprocessed picture, `[C, H, W]`.
 pub fn ready(picture: &Picture, preprocess: &Preprocess, config: &ModelConfig) -> Result<Vec<f32>, regard::Error> {
     to_channels(prepare(picture, preprocess, config.image()), config.channels())
 }
 
-/// Pictures as one batch.
+/// Preprocessed pictures as one batch.
 pub fn batch(pictures: &[Vec<f32>], config: &ModelConfig, device: &Device) -> Tensor<4> {
     let [height, width] = config.image();
     let shape = [pictures.len(), config.channels(), height, width];

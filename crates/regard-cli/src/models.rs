@@ -1,4 +1,4 @@
-//! `regard models`, `regard cost`: what there is, and what it costs.
+//! `regard models` and `regard cost`: the list of models and their costs.
 
 use burn::module::Module;
 use regard::cost::{Convention, Ledger};
@@ -28,13 +28,13 @@ pub struct Args {
 enum Command {
     /// Parameters and costs of a model, part by part
     Show {
-        /// A preset, a TOML file, a run folder, or any other name of a model
+        /// A preset, a TOML file, a run folder, or any other model name
         #[arg(value_name = "MODEL")]
         name: String,
     },
-    /// Print the configuration of a model as TOML, to change and use as `--model FILE.toml`
+    /// Print the configuration of a model as TOML, to edit and use as `--model FILE.toml`
     Config {
-        /// A preset, a TOML file, a run folder, or any other name of a model
+        /// A preset, a TOML file, a run folder, or any other model name
         #[arg(value_name = "MODEL")]
         name: String,
     },
@@ -43,7 +43,7 @@ enum Command {
 /// Parameters and multiply-adds of a model for one picture
 #[derive(Debug, clap::Args)]
 pub struct CostArgs {
-    /// A preset (`regard models` lists them), a TOML file, a run folder, or any other name of a model
+    /// A preset (`regard models` lists them), a TOML file, a run folder, or any other model name
     #[arg(value_name = "MODEL")]
     model: String,
 
@@ -65,7 +65,7 @@ struct Entry {
     name: &'static str,
     family: String,
     paper: &'static str,
-    /// None of a model of text.
+    /// None for text models.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<[usize; 2]>,
     parameters: u64,
@@ -137,13 +137,13 @@ fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
     })
 }
 
-/// A model of text has as many multiply-adds as its sentences are long.
+/// Text models have no fixed number of multiply-adds: it depends on the length of the sentence.
 fn text_entry(name: &'static str, family: &str, paper: &'static str, model: &impl Module) -> Entry {
     let parameters = model.num_params() as u64;
     Entry { name, family: family.into(), paper, image: None, parameters, multiply_adds: None }
 }
 
-/// Parts are told to the second dot: `blocks.3`, `layer2.0`.
+/// Parts are listed to the second level: `blocks.3`, `layer2.0`.
 fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     let config = configuration(name, &[])?;
     let ledger = config.ledger(config.image())?;

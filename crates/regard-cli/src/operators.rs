@@ -1,4 +1,4 @@
-//! `regard operators`: what there is.
+//! `regard operators`: lists the attention operators.
 
 use serde::Serialize;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `regard predict`: what is on these pictures?
+//! `regard predict`: classifies pictures.
 
 mod pictures;
 
@@ -17,7 +17,7 @@ use crate::model::{Classifier, ModelArgs, at_least_one, batch, class_names, load
 use crate::models::print_json;
 pub use pictures::{PictureArgs, Source};
 
-/// The model that answers when none is named.
+/// The default model.
 const USUAL: &str = "fashion-vit";
 
 /// Classify pictures
@@ -29,15 +29,15 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// How many answers to give
+    /// How many classes to print
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = at_least_one)]
     top: usize,
 
-    /// Names of the classes, one a line; by default the model's own, or ImageNet's for 1000 classes
+    /// File of class names, one per line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
-    /// Compute in eight bits where that is faster: transformers alone
+    /// Compute in int8 where that is faster; only for transformers
     #[arg(long)]
     int8: bool,
 
@@ -45,13 +45,13 @@ pub struct Args {
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print CSV: a line for each answer
+    /// Print CSV: one line per class
     #[arg(long)]
     csv: bool,
 }
 
 #[derive(Serialize)]
-struct Named {
+struct NamedPrediction {
     class: usize,
     label: String,
     probability: f32,
@@ -62,23 +62,23 @@ struct Prediction {
     picture: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    answers: Vec<Named>,
+    answers: Vec<NamedPrediction>,
 }
 
-/// A model for as many pictures as there are.
+/// A model for one or for several pictures.
 enum Model {
-    /// For one picture; none after it.
+    /// For a single picture; none after it.
     Streamed(Option<Box<StreamedModel>>),
     Packed(Box<PackedModel>),
 }
 
-struct Ready {
+struct LoadedClassifier {
     model: Model,
     config: ModelConfig,
     labels: Option<Vec<String>>,
 }
 
-impl Ready {
+impl LoadedClassifier {
     fn load(source: &ModelSource, pictures: usize, int8: bool, device: &Device) -> Result<Self, Failure> {
         if pictures == 1 && !int8 && StreamedModel::is_supported(&source.config, device) {
             let loaded = load_lazily(source, device)?;
@@ -100,8 +100,8 @@ impl Ready {
 fn source(args: &Args) -> Result<ModelSource, Failure> {
     let name = args.model.name(None)?;
     if name.is_none() {
-        let note = "which knows ten kinds of clothes; `--model` names another";
-        writeln!(stderr(), "note: no model was named: the embedded `{USUAL}` answers, {note}")?;
+        let note = "which knows ten kinds of clothes; choose another with `--model`";
+        writeln!(stderr(), "note: no `--model`: using the embedded `{USUAL}`, {note}")?;
     }
     let name = name.unwrap_or_else(|| USUAL.into());
     let source = args.model.changes.source(&name)?;
@@ -114,11 +114,11 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let pictures = args.pictures.sources()?;
     let read = |picture: &Source| pixels(picture, &source.preprocess, &source.config);
     // the first picture is decoded while the weights are read
-    let load = || Ready::load(&source, pictures.len(), args.int8, device);
+    let load = || LoadedClassifier::load(&source, pictures.len(), args.int8, device);
     let (model, first) = rayon::join(load, || pictures.first().map(read));
     let mut model = model?;
     let names = class_names(args.labels.as_ref(), model.labels.as_ref(), model.config.classes())?;
-    let named = |Answer { class, probability }| Named { class, label: names[class].clone(), probability };
+    let named = |Answer { class, probability }| NamedPrediction { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();
     let mut bad = 0;
     if args.csv {
@@ -131,13 +131,13 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
                 let logits = model.forward(batch(&[pixels], &model.config, device))?;
                 let found = answers(logits, args.top).remove(0);
                 let finite = found.iter().all(|answer| answer.probability.is_finite());
-                if finite { Ok(found) } else { Err(format!("{name}: the model's answer is no finite number")) }
+                if finite { Ok(found) } else { Err(format!("{name}: the model's output is not finite")) }
             }
             Err(error) => Err(error.to_string()),
         };
         let prediction = match answered {
             Ok(found) => Prediction { picture: name, error: None, answers: found.into_iter().map(named).collect() },
-            // one bad file does not stop the others
+            // a bad file does not stop the others
             Err(error) => {
                 bad += 1;
                 writeln!(stderr(), "error: {error}")?;
@@ -177,21 +177,21 @@ impl Prediction {
         if !self.answers.is_empty() {
             writeln!(out, "{}", self.picture)?;
         }
-        for Named { class, label, probability } in &self.answers {
+        for NamedPrediction { class, label, probability } in &self.answers {
             writeln!(out, "  {:>6.2} %  {class:>4}  {label}", probability * 100.0)?;
         }
         Ok(())
     }
 
     fn csv(&self, out: &mut impl Write) -> Result<(), Failure> {
-        for (rank, Named { class, label, probability }) in self.answers.iter().enumerate() {
+        for (rank, NamedPrediction { class, label, probability }) in self.answers.iter().enumerate() {
             writeln!(out, "{},{},{class},{},{probability}", quoted(&self.picture), rank + 1, quoted(label))?;
         }
         Ok(())
     }
 }
 
-/// A field of CSV, in quotes where it needs them (RFC 4180).
+/// A CSV field, quoted if necessary (RFC 4180).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
 }

@@ -1,4 +1,4 @@
-//! `regard recipes`: those that come with the binary.
+//! `regard recipes`: the built-in recipes.
 
 use regard::tasks::{AnyRecipe, classify};
 use std::io::Write;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// List the recipes that come with regard, or print one
+/// List the built-in recipes, or print one
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print this one, to start a file of your own from
+    /// Print this recipe, as a start for your own
     name: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first line of a recipe says what it is.
+/// The first line of a recipe describes it.
 fn summary(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
 }
@@ -53,21 +53,21 @@ fn unknown(name: &str) -> Failure {
         .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
     let near = near.filter(|near| strsim::jaro_winkler(near, name) > 0.8);
     let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
-    Failure::input(format!("no recipe `{name}`"), format!("{near}`regard recipes` lists those that come with regard"))
+    Failure::input(format!("no recipe `{name}`"), format!("{near}`regard recipes` lists the built-in ones"))
 }
 
-/// The same for recipes of classification alone.
+/// The same, only for recipes of classification.
 pub fn read_classify(name: &str) -> Result<classify::Recipe, Failure> {
     match read_any(name)? {
         (AnyRecipe::Classify(recipe), _) => Ok(recipe),
         (other, _) => {
-            let message = format!("`{name}` is a recipe of the task `{}`", other.info().task);
-            Err(Failure::input(message, "this needs one of `classify`; `regard train` takes every recipe"))
+            let message = format!("`{name}` is a recipe for the task `{}`", other.info().task);
+            Err(Failure::input(message, "this command needs a `classify` recipe; `regard train` takes every recipe"))
         }
     }
 }
 
-/// A recipe by the path of a file, or by the name of one that comes with the binary; and what to call it.
+/// A recipe by its file or built-in name, and its display name.
 pub fn read_any(name: &str) -> Result<(AnyRecipe, String), Failure> {
     let path = Path::new(name);
     let (text, called) = match named(name) {
@@ -75,7 +75,7 @@ pub fn read_any(name: &str) -> Result<(AnyRecipe, String), Failure> {
         None if path.extension().is_none() && !path.exists() => return Err(unknown(name)),
         None => {
             let text = std::fs::read_to_string(path).map_err(|error| {
-                Failure::input(format!("cannot read `{name}`: {error}"), "`regard recipes` lists those that come along")
+                Failure::input(format!("cannot read `{name}`: {error}"), "`regard recipes` lists the built-in ones")
             })?;
             (text, path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
         }

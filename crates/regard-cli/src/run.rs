@@ -1,4 +1,4 @@
-//! `regard run`: tensors in, tensors out, for anyone who wants to check us.
+//! `regard run`: tensors in, tensors out, to compare models with other implementations.
 
 use burn::tensor::{Device, Tensor};
 use regard::Pass;
@@ -9,25 +9,25 @@ use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::model::{ModelArgs, note_fresh};
 
-/// Run a model on a tensor called `input` and write its `logits`
+/// Run a model on the tensor `input` of a file and write its `logits`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The model, as `--model` takes it
+    /// The model, same as `--model`
     #[arg(value_name = "MODEL")]
     positional: Option<String>,
 
     #[command(flatten)]
     model: ModelArgs,
 
-    /// A safetensors file with `input` [B, C, H, W], already normalised
+    /// Safetensors file with `input` [B, C, H, W], already normalised
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
 
-    /// The safetensors file to write
+    /// Safetensors file to write
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Also write what the model records under these names; `*` stands for one part of a name
+    /// Also write these recorded tensors, such as `blocks.*.attn.weights`; `*` stands for one part of a name
     #[arg(long, value_name = "NAME")]
     record: Vec<String>,
 }
@@ -37,7 +37,10 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     if let (Ok(input), Ok(output)) = (args.input.canonicalize(), args.output.canonicalize())
         && input == output
     {
-        return Err(Failure::input(format!("`{}` is input and output", args.input.display()), "write to another file"));
+        return Err(Failure::input(
+            format!("`{}` is both input and output", args.input.display()),
+            "write to another file",
+        ));
     }
     let source = args.model.source(args.positional.as_deref())?;
     note_fresh(&source)?;

@@ -14,18 +14,18 @@ use crate::failure::Failure;
 use crate::model::{self, ChangeArgs, at_least_one, class_names, note_fresh};
 use crate::translate;
 
-/// Where a token is looked for when no file is given.
+/// The environment variable for a token, if no file is given.
 const TOKEN: &str = "REGARD_TOKEN";
 
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A model: a run folder (of pictures or of sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a
-    /// folder of Hugging Face or timm; `mine:deit-tiny=FILE` calls it `mine`
+    /// folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
     #[arg(value_name = "[NAME:]MODEL")]
     models: Vec<String>,
 
-    /// The same, for those who like options
+    /// A model, as an option
     #[arg(short, long, value_name = "[NAME:]MODEL")]
     model: Vec<String>,
 
@@ -33,63 +33,63 @@ pub struct Args {
     #[arg(long, value_name = "NAME=DIR", hide = true)]
     run: Vec<String>,
 
-    /// Serve what is named and not the small models that come with regard
+    /// Serve only the named models, not the embedded ones
     #[arg(long)]
     only: bool,
 
-    /// Show the training runs below this folder, with curves that grow while they are written
+    /// Show the training runs in this folder, with live curves
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
 
-    /// The address to listen at; other machines reach 0.0.0.0
+    /// Address to listen on; use 0.0.0.0 for access from other machines
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     bind: IpAddr,
 
-    /// The port; 0 takes a free one
+    /// Port; 0 for any free one
     #[arg(long, value_name = "NUMBER", default_value_t = 8000)]
     port: u16,
 
-    /// A file with a token that clients have to show; without, the variable `REGARD_TOKEN` is looked at
+    /// File with a token that clients must send; by default the environment variable `REGARD_TOKEN`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Pictures or sentences that are answered together
+    /// Largest batch of pictures or sentences
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
 
-    /// How long a request waits for others that are on their way, such as 2ms
+    /// How long a batch waits for requests that are already queued, such as 2ms
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration)]
     wait: Duration,
 
-    /// Pictures or sentences of a model that may be on their way; more are refused with 429
+    /// Largest queue of pictures or sentences per model; more are refused with status 429
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = at_least_one)]
     queue: usize,
 
-    /// How long an answer may take
+    /// Time limit of a request
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     time: Duration,
 
-    /// The most bytes of a request
+    /// Largest request body, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 32 << 20, value_parser = at_least_one)]
     body: usize,
 
-    /// The most pixels of a picture
+    /// Largest picture, in pixels
     #[arg(long, value_name = "COUNT", default_value_t = 1 << 25, value_parser = at_least_one)]
     pixels: usize,
 
-    /// The most open connections; more wait, and idle ones are closed for them
+    /// Largest number of open connections; more wait, and idle ones are closed for them
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = at_least_one)]
     connections: usize,
 
-    /// A name by which clients reach this server, beside `localhost` and its address; may be given more than once
+    /// Host name that clients may use for this server, in addition to `localhost` and its address; repeatable
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
 
-    /// Compute in eight bits: transformers alone
+    /// Compute in int8; only for transformers
     #[arg(long)]
     int8: bool,
 
-    /// Let clients have a model loaded again from its files, as SIGHUP does with all of them
+    /// Let clients reload a model from its files, as SIGHUP does for all models
     #[arg(long)]
     allow_reload: bool,
 }
@@ -103,16 +103,16 @@ fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,
-        _ => return Err("a number and one of us, ms, s, min, such as 2ms".into()),
+        _ => return Err("must be a number with us, ms, s or min, such as 2ms".into()),
     };
-    let number: f64 = number.parse().map_err(|_| "a number and its unit, such as 2ms")?;
+    let number: f64 = number.parse().map_err(|_| "must be a number with a unit, such as 2ms")?;
     Duration::try_from_secs_f64(number * seconds)
         .ok()
         .filter(|time| *time <= Duration::from_hours(1))
-        .ok_or_else(|| "a time from 0 to 60min".into())
+        .ok_or_else(|| "must be from 0 to 60min".into())
 }
 
-/// Where a model comes from, so that it can be loaded again.
+/// The source of a model, to reload it.
 #[derive(Clone, Debug)]
 enum Source {
     Classifier { name: String, model: String, int8: bool },
@@ -135,13 +135,13 @@ impl Source {
         }
     }
 
-    /// `--run NAME=DIR` or `--run DIR`, as they are spelled now.
+    /// Replaces the old spellings `--run NAME=DIR` and `--run DIR`.
     fn of_run(text: &str, int8: bool) -> Result<Self, Failure> {
         let new = match text.split_once('=') {
             Some((name, folder)) => format!("{name}:{folder}"),
             None => text.to_string(),
         };
-        writeln!(stderr(), "note: `--run {text}` is now `--model {new}`; the old spelling goes with the next release")?;
+        writeln!(stderr(), "note: `--run {text}` is now `--model {new}`; the next release removes the old spelling")?;
         Ok(Self::of(&new, int8))
     }
 
@@ -163,7 +163,7 @@ impl Source {
         };
         let source = ChangeArgs::default().source(model)?;
         note_fresh(&source)?;
-        // what comes along is not slower than it has to be; eight bits are for what was asked for
+        // embedded models are small: int8 would only make them slower
         let int8 = int8 && source.origin != WeightsOrigin::Embedded;
         let loaded = model::Classifier::load(&source, int8, device)?;
         let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
@@ -186,8 +186,8 @@ impl Source {
     }
 }
 
-/// A name before a colon, and the model behind it. `hf:` and web addresses have colons of their own, and one letter is a drive
-/// of Windows.
+/// Splits `NAME:MODEL`. The colons of `hf:` and web addresses do not count, nor one after a single letter, which is a Windows
+/// drive.
 fn alias(text: &str) -> (Option<&str>, &str) {
     match text.split_once(':') {
         Some((name, model))
@@ -202,7 +202,7 @@ fn alias(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// What a model is called that was given no name: as its preset, its file, its folder or its repository.
+/// The default name of a model: that of its preset, file, folder or repository.
 fn usual_name(model: &str) -> String {
     let whole = Path::new(model);
     let of_folder = |path: &Path| {
@@ -224,7 +224,7 @@ fn usual_name(model: &str) -> String {
     }
 }
 
-/// The token of a file, or of the environment.
+/// The token from a file or from the environment.
 fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
     let (text, from) = match file {
         Some(path) => {
@@ -238,10 +238,10 @@ fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
         },
     };
     let token = Token::new(text.trim());
-    token.map(Some).map_err(|reason| Failure::input(format!("{from}: {reason}"), "`openssl rand -hex 32` makes one"))
+    token.map(Some).map_err(|reason| Failure::input(format!("{from}: {reason}"), "`openssl rand -hex 32` creates one"))
 }
 
-/// What comes along, unless something else has its name.
+/// The embedded models, except those whose name is taken.
 fn embedded(named: &[Source]) -> Vec<Source> {
     let classifiers = EMBEDDED.iter().map(|one| Source::of(one.name, false));
     let all = classifiers.chain([Source::of(translate::EMBEDDED, false)]);
@@ -259,8 +259,8 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     }
     if let Some(folder) = args.runs.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(Failure::input(
-            format!("`{}` is no folder", folder.display()),
-            "`--runs` takes one with runs in it",
+            format!("`{}` is not a folder", folder.display()),
+            "`--runs` takes a folder of runs",
         ));
     }
     let entries: Vec<Entry> = sources.into_iter().map(|source| source.entry(device)).collect::<Result<_, _>>()?;
@@ -279,10 +279,14 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
         ..Settings::default()
     };
     if open {
-        writeln!(stderr(), "note: everybody who reaches {} may ask; `--token-file` changes that", args.bind)?;
+        writeln!(
+            stderr(),
+            "note: anyone who can reach {} can use the server; `--token-file` restricts access",
+            args.bind
+        )?;
     }
     let tell: Tell = Arc::new(|event| {
-        // nobody may be listening to stderr, and the server goes on
+        // stderr may be closed: the server continues
         let _ = writeln!(stderr(), "{}", told(&event));
     });
     regard_serve::run(entries, SocketAddr::new(args.bind, args.port), settings, tell).map_err(failure)
@@ -291,10 +295,10 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
 fn told(event: &Event) -> String {
     match event {
         Event::Ready(address) => format!("serving at http://{address}"),
-        Event::Reloaded { name } => format!("loaded again: {name}"),
-        Event::Kept { name, reason } => format!("error: {name} stays as it was: {reason}"),
+        Event::Reloaded { name } => format!("reloaded: {name}"),
+        Event::Kept { name, reason } => format!("error: {name} was not reloaded: {reason}"),
         Event::Panicked { message } => format!("error: internal failure: {message}"),
-        Event::Stopping => "stopping: what was asked is still answered".into(),
+        Event::Stopping => "stopping: finishing open requests".into(),
     }
 }
 
@@ -304,10 +308,10 @@ fn failure(error: Error) -> Failure {
             error,
             "`regard serve runs/mine` serves a run, `regard serve deit-tiny=weights.safetensors` a checkpoint",
         ),
-        Error::Name(_) => Failure::input(error, "letters, digits, `-`, `_` and `.`: `NAME:MODEL` gives a model one"),
-        Error::Twice(_) => Failure::input(error, "`mine:deit-tiny=weights.safetensors` gives a model another name"),
+        Error::Name(_) => Failure::input(error, "names have letters, digits, `-`, `_` and `.`; `NAME:MODEL` sets one"),
+        Error::Twice(_) => Failure::input(error, "`mine:deit-tiny=weights.safetensors` sets another name"),
         Error::Zero { .. } => Failure::input(error, "`regard serve --help` lists the limits"),
-        Error::Address { .. } => Failure::input(error, "is another program there? `--port 0` takes a free port"),
+        Error::Address { .. } => Failure::input(error, "does another program use it? `--port 0` takes a free port"),
         Error::System(_) => Failure::ours(error, "is the machine out of memory or threads?"),
     }
 }

@@ -1,4 +1,4 @@
-//! A model to be looked into: loaded as it is, since it has to record.
+//! A model for analysis: not packed, because it has to record.
 
 use burn::tensor::{Device, Tensor};
 use regard::data::{Picture, Preprocess, prepare};
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use crate::failure::Failure;
 use crate::model::{ChangeArgs, batch, class_names, note_fresh, ready};
 
-/// A model that records.
+/// A model that can record.
 #[derive(Debug)]
-pub struct Subject {
-    /// What figures call it.
+pub struct AnalysedModel {
+    /// Its name in figures.
     pub name: String,
     pub model: Model,
     pub config: ModelConfig,
@@ -20,7 +20,7 @@ pub struct Subject {
     labels: Option<Vec<String>>,
 }
 
-impl Subject {
+impl AnalysedModel {
     /// One of `--models`.
     pub fn of(text: &str, device: &Device) -> Result<Self, Failure> {
         Self::load(&ChangeArgs::default().source(text)?, device)
@@ -32,14 +32,14 @@ impl Subject {
         Ok(Self { name, model, config, preprocess, labels })
     }
 
-    /// Pictures as the model takes them, `[B, C, H, W]`.
+    /// Preprocessed pictures, `[B, C, H, W]`.
     pub fn batch(&self, pictures: &[Picture], device: &Device) -> Result<Tensor<4>, Failure> {
         let read = |picture: &Picture| ready(picture, &self.preprocess, &self.config);
         let pixels = pictures.iter().map(read).collect::<Result<Vec<_>, regard::Error>>()?;
         Ok(batch(&pixels, &self.config, device))
     }
 
-    /// A picture as the model sees it, before it is normalised.
+    /// A picture as the model sees it, before normalisation.
     pub fn seen(&self, picture: &Picture) -> Result<Picture, Failure> {
         let plain = Preprocess { mean: [0.0; 3], std: [1.0; 3], ..self.preprocess };
         let size @ [rows, columns] = self.config.image();
@@ -48,7 +48,7 @@ impl Subject {
         Ok(Picture::new(size, (0..3 * rows * columns).map(level).collect())?)
     }
 
-    /// The names of its classes: those of a file, its own, ImageNet's, or numbers.
+    /// The class names: from a file, from the model, ImageNet's, or numbers.
     pub fn class_names(&self, file: Option<&PathBuf>) -> Result<Vec<String>, Failure> {
         class_names(file, self.labels.as_ref(), self.config.classes())
     }

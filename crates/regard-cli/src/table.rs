@@ -1,4 +1,4 @@
-//! `regard table`: the papers' numbers beside ours.
+//! `regard table`: the papers' numbers next to ours.
 
 use regard::analyse::papers::{Cell, PaperRow, Table, Verdict};
 use std::io::Write;
@@ -22,9 +22,9 @@ enum Paper {
     San,
     /// Stand-Alone Self-Attention in Vision Models, 2019
     Sasa,
-    /// ViT and DeiT beside ResNet and RegNet
+    /// ViT, DeiT, ResNet and RegNet
     Vit,
-    /// RetinaNet with convolution and attention, in the paper of `sasa`: trunk, heads
+    /// RetinaNet with convolution and attention in backbone and heads, from the paper of `sasa`
     Retinanet,
     /// End-to-End Object Detection with Transformers, 2020
     Detr,
@@ -44,7 +44,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     }
     writeln!(out, "{:<36}{:>9}{:>14}  {:<11}{:>7}{:>16}", "", "paper M", "ours", "", "paper G", "ours")?;
     for PaperRow { name, parameters, flops, note } in &rows {
-        // the decks print whole millions for transformers
+        // published tables give whole millions for transformers
         let decimals = match args.paper {
             Paper::Vit | Paper::Detr => 0,
             Paper::San | Paper::Sasa | Paper::Retinanet => 1,
@@ -61,7 +61,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     let convention = match args.paper {
         Paper::San => "multiply-adds with biases, plus norms, activations, pools and relations; rounded twice",
         Paper::Sasa => "two for a multiply-add, plus element-wise work; six value maps in the attention stem",
-        Paper::Vit => "multiply-adds of the patches alone, without class token and head",
+        Paper::Vit => "multiply-adds of the patches only, without class token and head",
         Paper::Retinanet => {
             "two for a multiply-add, plus softmax and relative positions, at 640 x 640; 6 anchors, 90 classes"
         }

@@ -1,4 +1,4 @@
-//! `regard train`: a recipe becomes a run folder.
+//! `regard train`: trains by a recipe into a run folder.
 
 mod interrupt;
 #[cfg(feature = "mpi")]
@@ -16,31 +16,31 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::recipes;
-use watch::Watch;
+use watch::ProgressReporter;
 
-/// Train a model by a recipe, or go on with a run
+/// Train a model by a recipe, or resume a run
 ///
-/// Several machines: a build with `--features mpi` under `mpirun -n RANKS regard train RECIPE` gives every rank its part
-/// of each batch. Ranks on one machine share its cores: `RAYON_NUM_THREADS=CORES/RANKS` in the environment.
+/// Several machines: a build with `--features mpi` under `mpirun -n RANKS regard train RECIPE` gives every rank a part
+/// of each batch. Ranks on one machine share its cores: set `RAYON_NUM_THREADS=CORES/RANKS`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A TOML file, or the name of a recipe that comes along (`regard recipes` lists them)
+    /// A TOML file, or a built-in recipe (`regard recipes` lists them)
     #[arg(required_unless_present = "resume")]
     recipe: Option<String>,
 
-    /// The folder of the run; one that is there goes on where it was [default: runs/RECIPE-MODEL-seedN]
+    /// Run folder; an existing run is resumed [default: runs/RECIPE-MODEL-seedN]
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Go on with the run of this folder, as its own recipe says; `--epochs` may make it longer
+    /// Resume the run in this folder with its own recipe; `--epochs` may make it longer
     #[arg(long, value_name = "DIR", conflicts_with_all = ["recipe", "output", "set", "model", "data", "init", "seed"])]
     resume: Option<PathBuf>,
 
-    /// Train another model: a preset of `regard models`, or a TOML file of your own
+    /// Train another model: a preset of `regard models`, or your own TOML file
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
 
-    /// Begin with these weights: a checkpoint of any upstream, a run's, or an address; a head for other classes is new
+    /// Start from these weights: any model name, a checkpoint or an address; a head for other classes is initialised anew
     #[arg(long, value_name = "WEIGHTS")]
     init: Option<String>,
 
@@ -48,11 +48,11 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
 
-    /// How many times to go through the training data
+    /// Number of passes over the training data
     #[arg(long, value_name = "COUNT")]
     epochs: Option<usize>,
 
-    /// What everything random is drawn from: fresh weights, the order of the data, augmentation
+    /// Random seed: initial weights, order of the data, augmentation
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
@@ -62,15 +62,15 @@ pub struct Args {
 }
 
 impl Args {
-    /// What to train where.
+    /// The recipe and the run folder.
     fn plan(&self, ranks: &dyn Ranks) -> Result<(AnyRecipe, PathBuf), Failure> {
         if let Some(folder) = &self.resume {
             let mut recipe = resumed(folder, ranks)?;
             if let Some(epochs) = self.epochs {
                 let before = std::mem::replace(&mut recipe.common_mut().epochs, epochs);
                 if epochs < before {
-                    let message = format!("`--epochs {epochs}`: the run has {before}, and can only become longer");
-                    return Err(Failure::input(message, "leave `--epochs` out to go on as it is"));
+                    let message = format!("`--epochs` must be at least {before}, the epochs of the run, got {epochs}");
+                    return Err(Failure::input(message, "leave out `--epochs` to resume it unchanged"));
                 }
             }
             recipe.validate().map_err(recipe_failure)?;
@@ -80,14 +80,14 @@ impl Args {
         let (recipe, called) = recipes::read_any(name)?;
         let recipe = self.changed(recipe)?;
         let common = recipe.common();
-        // the model may be a file
+        // the model may be a path
         let model = Path::new(&common.model).file_stem().unwrap_or_default().display().to_string();
         let default = || Path::new("runs").join(format!("{called}-{model}-seed{}", common.seed));
         let folder = self.output.clone().unwrap_or_else(default);
         Ok((recipe, folder))
     }
 
-    /// A recipe with what was typed.
+    /// A recipe with the changes of the arguments.
     fn changed(&self, mut recipe: AnyRecipe) -> Result<AnyRecipe, Failure> {
         let common = recipe.common_mut();
         if let Some(model) = &self.model {
@@ -101,7 +101,7 @@ impl Args {
         }
         common.epochs = self.epochs.unwrap_or(common.epochs);
         common.seed = self.seed.unwrap_or(common.seed);
-        // before a key is changed, so that the error is about what was typed
+        // before keys are changed, so that errors name the argument
         recipe.validate().map_err(recipe_failure)?;
         self.set.iter().try_fold(recipe, |recipe, change| with_change(&recipe, change))
     }
@@ -115,10 +115,10 @@ pub fn with_change(recipe: &AnyRecipe, change: &str) -> Result<AnyRecipe, Failur
     recipe.with(key.trim(), value.trim()).map_err(recipe_failure)
 }
 
-/// The recipe of a run that goes on; its folder may be seen by the first process alone.
+/// The recipe of a resumed run; only rank 0 may have access to its folder.
 fn resumed(folder: &Path, ranks: &dyn Ranks) -> Result<AnyRecipe, Failure> {
     let own = if ranks.rank() == 0 {
-        let hint = "`--resume` wants the folder of a run; `regard train RECIPE` begins one";
+        let hint = "`--resume` takes a run folder; `regard train RECIPE` starts one";
         read_recipe_text(folder).map_err(|error| Failure::input(error, hint))?
     } else {
         String::new()
@@ -128,7 +128,7 @@ fn resumed(folder: &Path, ranks: &dyn Ranks) -> Result<AnyRecipe, Failure> {
 }
 
 fn recipe_failure(error: regard::Error) -> Failure {
-    Failure::input(error, "`regard recipes NAME` prints a recipe with keys that work")
+    Failure::input(error, "`regard recipes NAME` prints a valid recipe")
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
@@ -139,7 +139,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     run_as(args, device, out, &SingleProcess)
 }
 
-/// Trains as one of the ranks; the first speaks for all.
+/// Trains as one of the ranks; only rank 0 prints.
 fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks) -> Result<(), Failure> {
     let (recipe, folder) = args.plan(ranks)?;
     let interrupt = Interrupt::listen(ranks)?;
@@ -149,12 +149,12 @@ fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks)
         let outcome = recipe.train(&folder, start, device, ranks, &mut watch);
         return outcome.map(drop).map_err(|error| training_failure(error, &folder));
     }
-    let resume = format!("`regard train --resume {}` goes on", folder.display());
+    let resume = format!("`regard train --resume {}` resumes it", folder.display());
     Job { recipe: &recipe, folder: &folder, start, device, ranks, interrupt: &interrupt, resume: &resume }.run()?;
     summary(&recipe, &folder, out)
 }
 
-/// A run as a person starts it.
+/// A run with its output.
 pub struct Job<'a> {
     pub recipe: &'a AnyRecipe,
     pub folder: &'a Path,
@@ -162,18 +162,18 @@ pub struct Job<'a> {
     pub device: &'a Device,
     pub ranks: &'a dyn Ranks,
     pub interrupt: &'a Interrupt,
-    /// How to go on after an interruption.
+    /// How to resume after an interruption.
     pub resume: &'a str,
 }
 
 impl Job<'_> {
-    /// Trains to the end, from wherever the run is, and reports; an interruption is a failure.
+    /// Trains or resumes to the end, and writes the report; an interruption is a failure.
     pub fn run(self) -> Result<(), Failure> {
         let Self { recipe, folder, start, device, ranks, interrupt, resume } = self;
         let common = recipe.common();
         writeln!(stderr(), "training    {} on {}", common.model, common.data)?;
         writeln!(stderr(), "run folder  {}", folder.display())?;
-        let mut watch = Watch::new(recipe, folder, interrupt.clone());
+        let mut watch = ProgressReporter::new(recipe, folder, interrupt.clone());
         let outcome = recipe.train(folder, start, device, ranks, &mut |event| watch.show(&event));
         let problem = watch.finish();
         let outcome = outcome.map_err(|error| training_failure(error, folder))?;
@@ -190,7 +190,7 @@ impl Job<'_> {
     }
 }
 
-/// What the run came to, as data.
+/// Prints the result of the run.
 fn summary(recipe: &AnyRecipe, folder: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let (history, task) = (read_history(folder)?, recipe.info());
     let mut facts = Vec::new();
@@ -214,7 +214,7 @@ fn summary(recipe: &AnyRecipe, folder: &Path, out: &mut impl Write) -> Result<()
 }
 
 fn training_failure(error: regard::Error, folder: &Path) -> Failure {
-    let resume = format!("`regard train --resume {}` goes on from the last checkpoint", folder.display());
+    let resume = format!("`regard train --resume {}` resumes from the last checkpoint", folder.display());
     match &error {
         regard::Error::Diverged { .. } => Failure::ours(
             error,

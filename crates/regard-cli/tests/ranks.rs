@@ -223,7 +223,7 @@ fn a_killed_rank_ends_the_job_which_then_goes_on_from_its_checkpoint() {
         let output = job.wait_with_output().unwrap();
         let told = stderr(&output);
         assert!(!output.status.success() && told.contains(&format!("process rank {rank} ")), "{told}");
-        assert_eq!(told.contains(&format!("goes on     after step {before}\n")), before > 0, "{told}");
+        assert_eq!(told.contains(&format!("resuming    after step {before}\n")), before > 0, "{told}");
     }
 }
 

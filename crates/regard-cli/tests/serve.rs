@@ -103,18 +103,18 @@ fn a_model_is_served_swapped_and_stopped_by_signals() {
     write_weights(&file);
     assert_eq!(body(&classify(&served)), body(&first), "files are read at the start and when asked for");
     served.signal("HUP");
-    assert_eq!(served.hear(), "loaded again: vit-nano");
+    assert_eq!(served.hear(), "reloaded: vit-nano");
     let second = classify(&served);
     assert_ne!(body(&second), body(&first));
 
     fs::write(&file, "broken").unwrap();
     served.signal("HUP");
     let line = served.hear();
-    assert!(line.starts_with("error: vit-nano stays as it was: ") && line.contains("nano.safetensors"), "{line}");
+    assert!(line.starts_with("error: vit-nano was not reloaded: ") && line.contains("nano.safetensors"), "{line}");
     assert_eq!(body(&classify(&served)), body(&second));
 
     served.signal("TERM");
-    assert_eq!(served.hear(), "stopping: what was asked is still answered");
+    assert_eq!(served.hear(), "stopping: finishing open requests");
     assert_eq!(served.process.wait().unwrap().code(), Some(0));
     let mut said = String::new();
     served.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
@@ -137,11 +137,11 @@ fn serves_with_one_thread(command: Command) {
     assert!(infer.starts_with("HTTP/1.1 200") && infer.contains("probabilities"), "{infer}");
     let loaded = served.ask("POST", "/v2/repository/models/vit-nano/load", "", b"");
     assert!(loaded.starts_with("HTTP/1.1 200"), "{loaded}");
-    assert_eq!(served.hear(), "loaded again: vit-nano");
+    assert_eq!(served.hear(), "reloaded: vit-nano");
     assert!(served.ask("POST", "/v1/explain", "", &picture()).starts_with("HTTP/1.1 200"));
     assert!(served.ask("GET", "/v2/health/live", "", b"").starts_with("HTTP/1.1 200"));
     served.signal("TERM");
-    assert_eq!(served.hear(), "stopping: what was asked is still answered");
+    assert_eq!(served.hear(), "stopping: finishing open requests");
     assert_eq!(served.process.wait().unwrap().code(), Some(0));
 }
 
@@ -249,7 +249,7 @@ fn what_cannot_be_served_is_refused_with_a_hint() {
     let nano = "vit-nano=nano.safetensors";
     for (args, culprit) in [
         (vec!["--only"], "no model to serve"),
-        (vec!["--runs", "nowhere"], "`nowhere` is no folder"),
+        (vec!["--runs", "nowhere"], "`nowhere` is not a folder"),
         (vec!["vit-nanno"], "`vit-nano`"),
         (vec!["--model", "vit-nanno=nano.safetensors"], "`vit-nanno`"),
         (vec!["--model", "vit-nano=nowhere.safetensors"], "nowhere.safetensors"),

@@ -79,7 +79,7 @@ fn run_gives_the_logits_and_the_recorded_weights_of_the_library() {
     let blocks = pass.into_trace().names().filter(|name| name.ends_with("attn.weights")).count();
     assert_eq!(out.len(), blocks + 1);
     let itself = ["--output", "in.safetensors"];
-    assert_refused(folder.path(), &[&args[..], &itself].concat(), &["`in.safetensors` is input and output"]);
+    assert_refused(folder.path(), &[&args[..], &itself].concat(), &["`in.safetensors` is both input and output"]);
     let nothing = ["--output", "out.safetensors", "--record", "blocks.*.mlp.weights"];
     assert_refused(folder.path(), &[&args[..], &nothing].concat(), &["blocks.*.mlp.weights"]);
 }
@@ -289,7 +289,7 @@ fn predict_takes_folders_patterns_and_the_standard_input_and_needs_no_model() {
         child.stdin.take().unwrap().write_all(input).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains("note: no model was named: the embedded `fashion-vit`"));
+        assert!(text(&output.stderr).contains("note: no `--model`: using the embedded `fashion-vit`"));
         let lines: Vec<String> = text(&output.stdout).lines().map(String::from).collect();
         assert_eq!(lines[0], "picture,rank,class,label,probability");
         lines[1..].iter().map(|line| line.split(',').next().unwrap().to_string()).collect::<Vec<_>>()

@@ -11,17 +11,17 @@ use std::io::{Write as _, stderr};
 use super::pictures::Pictures;
 use crate::failure::Failure;
 use crate::findings::{Findings, Part};
-use crate::subject::Subject;
+use crate::subject::AnalysedModel;
 
-/// Every pair of models: one alone with itself, two with themselves and with each other.
-pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+/// All pairs of models: one model with itself; two models with themselves and each other.
+pub fn run(subjects: &[AnalysedModel], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
     let pairs: Vec<[usize; 2]> = match subjects.len() {
         1 => vec![[0, 0]],
         _ => vec![[0, 1], [0, 0], [1, 1]],
     };
     let mut sums = vec![Cka::default(); pairs.len()];
     let (mut checks, mut left_out) = (Vec::new(), 0);
-    // a last batch that is too small is left out; if every batch is too small, that is an error
+    // a last batch that is too small is skipped; if all are too small, that is an error
     let usable = |batch: &[Picture], batches: usize| batch.len() >= cka::FEWEST || batches == 0;
     let mut batches = 0;
     pictures.visit(1, "comparing layers", |batch, _| {
@@ -38,7 +38,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
         Ok(())
     })?;
     if left_out > 0 {
-        writeln!(stderr(), "note: left out the last {left_out} pictures, which are too few for a batch")?;
+        writeln!(stderr(), "note: skipped the last {left_out} pictures, too few for a batch")?;
     }
     let (mut parts, mut data) = (Vec::new(), Vec::new());
     for (sum, [rows, columns]) in sums.iter().zip(&pairs) {
@@ -48,7 +48,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
         let mut table =
             Table::new().words(rows).words(format!("most similar in {columns}")).numbers("CKA").numbers("mean CKA");
         for (layer, values) in similarity.rows.iter().zip(&similarity.values) {
-            // a layer is most similar to itself: the others are of interest
+            // a layer is most similar to itself, which is excluded
             let others = || {
                 values
                     .iter()
@@ -73,7 +73,7 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
         parts.push(
             Part::new(
                 title,
-                "1 where two layers represent the pictures in the same way, 0 where they have nothing in common.",
+                "1 if two layers represent the pictures in the same way, 0 if they have nothing in common.",
             )
             .figure(name, figure)
             .table(table),
@@ -90,6 +90,6 @@ pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result
     })
 }
 
-fn see(subject: &Subject, batch: &[Picture], device: &Device) -> Result<(Vec<Gram>, Check), Failure> {
+fn see(subject: &AnalysedModel, batch: &[Picture], device: &Device) -> Result<(Vec<Gram>, Check), Failure> {
     Ok(cka::see(&subject.model, subject.batch(batch, device)?)?)
 }

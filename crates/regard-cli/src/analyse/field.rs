@@ -10,9 +10,9 @@ use serde_json::json;
 use super::pictures::Pictures;
 use crate::failure::Failure;
 use crate::findings::{Findings, Part};
-use crate::subject::Subject;
+use crate::subject::AnalysedModel;
 
-pub fn run(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+pub fn run(subjects: &[AnalysedModel], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks, mut curves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
         let [rows, columns] = subject.config.image();

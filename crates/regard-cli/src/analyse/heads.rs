@@ -10,7 +10,7 @@ use serde_json::json;
 use super::pictures::Pictures;
 use crate::failure::Failure;
 use crate::findings::{Findings, Part};
-use crate::subject::Subject;
+use crate::subject::AnalysedModel;
 
 /// What is measured of a head.
 struct Measure {
@@ -21,7 +21,7 @@ struct Measure {
     of: analyse::Measure,
 }
 
-pub fn distance(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+pub fn distance(subjects: &[AnalysedModel], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
     let measure = Measure {
         name: "distance",
         title: "mean attention distance",
@@ -33,7 +33,7 @@ pub fn distance(subjects: &[Subject], pictures: &Pictures, device: &Device) -> R
     run(&measure, subjects, pictures, device)
 }
 
-pub fn entropy(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+pub fn entropy(subjects: &[AnalysedModel], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
     let measure = Measure {
         name: "entropy",
         title: "attention entropy",
@@ -44,7 +44,12 @@ pub fn entropy(subjects: &[Subject], pictures: &Pictures, device: &Device) -> Re
     run(&measure, subjects, pictures, device)
 }
 
-fn run(measure: &Measure, subjects: &[Subject], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
+fn run(
+    measure: &Measure,
+    subjects: &[AnalysedModel],
+    pictures: &Pictures,
+    device: &Device,
+) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
         let mut means = HeadMeans::of(measure.of);
@@ -76,7 +81,7 @@ fn run(measure: &Measure, subjects: &[Subject], pictures: &Pictures, device: &De
 }
 
 /// A curve over the layers for the mean, the lowest and the highest head, and a faint one for each of a few heads.
-fn figure(measure: &Measure, subject: &Subject, layers: &[ByHead]) -> Lines {
+fn figure(measure: &Measure, subject: &AnalysedModel, layers: &[ByHead]) -> Lines {
     // more would have to share colours
     const FEW: usize = 6;
     let sorted = |layer: &ByHead| {

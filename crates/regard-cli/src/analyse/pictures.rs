@@ -1,4 +1,4 @@
-//! The pictures that models are looked at with; what is on them does not matter.
+//! The pictures for an analysis; their classes are not used.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
@@ -24,7 +24,7 @@ enum Source {
 }
 
 impl Source {
-    /// A folder with pictures in it, or a dataset by its test.
+    /// A folder of pictures, or the test part of a dataset.
     fn open(source: &str) -> Result<Self, Failure> {
         let files = files(Path::new(source));
         if !files.is_empty() {
@@ -53,7 +53,7 @@ impl Source {
 
 /// The pictures of a folder, by name.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    // a manifest says what they are
+    // with a manifest it is a dataset
     if folder.join("labels.csv").is_file() {
         return Vec::new();
     }
@@ -64,7 +64,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Pictures {
-    /// So many pictures, spread evenly; names those that cannot be read.
+    /// Reads `count` pictures, spread evenly; prints the names of those that cannot be read.
     pub fn open(source: &str, count: usize, batch: usize) -> Result<Self, Failure> {
         let from = Source::open(source)?;
         let count = count.min(from.len());
@@ -90,7 +90,7 @@ impl Pictures {
         self.readable.len()
     }
 
-    /// Pictures at a time.
+    /// Batch size.
     pub fn batches(&self) -> std::slice::Chunks<'_, Picture> {
         self.readable.chunks(self.batch)
     }
@@ -99,7 +99,7 @@ impl Pictures {
         &self.readable[..1]
     }
 
-    /// Shows every batch, with a bar of `steps` for each.
+    /// Calls `show` with every batch, with a progress bar of `steps` for each.
     pub fn visit(
         &self,
         steps: usize,

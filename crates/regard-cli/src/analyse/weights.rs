@@ -1,4 +1,4 @@
-//! Analyses of weights alone: position embeddings and first filters.
+//! Analyses that need only weights: position embeddings and first filters.
 
 use regard::analyse::{Filters, PositionSimilarity, filters as filters_of, positions as positions_of};
 use regard::data::Picture;
@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::findings::{Findings, Part};
-use crate::subject::Subject;
+use crate::subject::AnalysedModel;
 
-/// As many components as the paper shows.
+/// Number of components, as in the paper.
 const COMPONENTS: usize = 28;
 
-pub fn positions(subjects: &[Subject]) -> Result<Findings, Failure> {
+pub fn positions(subjects: &[AnalysedModel]) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
         let found = positions_of(&subject.model)?;
@@ -35,7 +35,7 @@ pub fn positions(subjects: &[Subject]) -> Result<Findings, Failure> {
 }
 
 /// The map of every patch, at the position of the patch, in one picture.
-fn grid(subject: &Subject, found: &PositionSimilarity) -> Sheet {
+fn grid(subject: &AnalysedModel, found: &PositionSimilarity) -> Sheet {
     let [rows, columns] = found.grid;
     let (high, wide) = (rows * (rows + 1) - 1, columns * (columns + 1) - 1);
     let all: Vec<f32> = found.values.concat();
@@ -73,7 +73,7 @@ fn by_distance(found: &PositionSimilarity) -> Table {
     table
 }
 
-pub fn filters(subjects: &[Subject]) -> Result<Findings, Failure> {
+pub fn filters(subjects: &[AnalysedModel]) -> Result<Findings, Failure> {
     let (mut parts, mut data, mut checks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, subject) in subjects.iter().enumerate() {
         let found = filters_of(&subject.model, COMPONENTS)?;

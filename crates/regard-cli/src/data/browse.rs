@@ -1,4 +1,4 @@
-//! `regard data browse`: a sheet of what a model really sees.
+//! `regard data browse`: a sheet of pictures as a model sees them.
 
 use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
@@ -16,35 +16,34 @@ use crate::failure::Failure;
 use crate::model::at_least_one;
 use crate::{files, recipes};
 
-/// Draw what a model sees of a dataset after augmentation
+/// Draw pictures of a dataset as a model sees them, after augmentation
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name of a dataset, or its path
     pub(super) source: String,
 
-    /// Where the sheet goes
+    /// Image file to write
     #[arg(short, long, value_name = "PAGE")]
     pub(super) output: PathBuf,
 
-    /// As this recipe prepares them for its model, a file or one of `regard recipes`; without one: random resized
-    /// crops and flips
+    /// Use the augmentation of this recipe, a file or a built-in one; by default random resized crops and flips
     #[arg(long, value_name = "RECIPE")]
     pub(super) recipe: Option<String>,
 
-    /// Rows of pictures; those of a row are mixed with each other
+    /// Number of rows; mixup and cutmix mix pictures within a row
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     pub(super) rows: usize,
 
-    /// Pictures of a row
+    /// Pictures per row
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     pub(super) columns: usize,
 
-    /// What everything random depends on
+    /// Random seed
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(super) seed: u64,
 }
 
-/// How pictures are prepared: as a recipe says, or in the usual way.
+/// How pictures are prepared: by a recipe, or with defaults.
 fn preparation(recipe: Option<&Recipe>, dataset: &dyn Dataset, seed: u64) -> Result<Preparation, Failure> {
     let preparation = if let Some(recipe) = recipe {
         let (model, _) = recipe.model(dataset.classes().len())?;
@@ -57,7 +56,7 @@ fn preparation(recipe: Option<&Recipe>, dataset: &dyn Dataset, seed: u64) -> Res
             seed,
         }
     } else {
-        // as large as the pictures are, within reason
+        // the size of the pictures, up to a limit
         let [rows, columns] = dataset.picture(0)?.size();
         let augment = Augment {
             crop: Crop::RandomResized { area: [0.08, 1.0], aspect: [0.75, 4.0 / 3.0] },
@@ -73,26 +72,26 @@ fn preparation(recipe: Option<&Recipe>, dataset: &dyn Dataset, seed: u64) -> Res
             seed,
         }
     };
-    let hint = "the field is one of the recipe";
+    let hint = "it is a field of the recipe";
     preparation.validate().map_err(|error| Failure::input(error, hint))?;
     let most = preparation.image.into_iter().max().unwrap_or(0);
     if most > LARGEST {
-        return Err(Failure::input(format!("`image`: more than {LARGEST} pixels a side: {most}"), hint));
+        return Err(Failure::input(format!("`image` must be at most {LARGEST} pixels per side, got {most}"), hint));
     }
     Ok(preparation)
 }
 
-/// The most pixels of a side of an image.
+/// Largest side of an image, in pixels.
 const LARGEST: usize = 1024;
-/// The most pictures of a sheet.
+/// Largest number of pictures in a sheet.
 const MOST: usize = 1024;
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let format = files::check_output(&args.output)?;
     if args.rows.saturating_mul(args.columns) > MOST {
         return Err(Failure::input(
-            format!("{} x {} pictures are more than {MOST}", args.rows, args.columns),
-            "`--rows` and `--columns` are smaller",
+            format!("at most {MOST} pictures fit, got {} x {}", args.rows, args.columns),
+            "use smaller `--rows` and `--columns`",
         ));
     }
     if detection::is_detection(&args.source) {
@@ -118,7 +117,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rows of pictures as the loader makes them, a row a batch; where a dataset ends its next epoch begins.
+/// Rows of pictures from the loader, one batch per row; after the last batch of an epoch the next one begins.
 fn sheet(
     dataset: &Arc<dyn Dataset>,
     preparation: Preparation,
@@ -140,7 +139,7 @@ fn sheet(
     Ok(draw(&lines))
 }
 
-/// The class of a picture, or the two of which it was mixed.
+/// The class of a picture, or the two that were mixed.
 fn label(target: Target, classes: &[String]) -> [String; 2] {
     let name = |class: usize| classes.get(class).map_or("?", String::as_str);
     let Target { class, other, share } = target;
@@ -158,7 +157,7 @@ fn draw(lines: &[Vec<(Picture, [String; 2])>]) -> RgbImage {
     const PAPER: Rgb<u8> = Rgb([250, 250, 248]);
     const INK: Rgb<u8> = Rgb([30, 30, 30]);
     let [high, wide] = lines.first().and_then(|line| line.first()).map_or([1, 1], |(picture, _)| picture.size());
-    // enlarged by whole pixels
+    // enlarged by a whole factor
     let times = WIDE.div_ceil(wide).clamp(1, 16);
     let [high, wide] = [high, wide].map(|side| (side * times) as u32);
     let (across, down) = (wide + GAP, high + 2 * font::LINE + 2 * GAP);

@@ -1,4 +1,4 @@
-//! `regard data check`: what is wrong with a dataset?
+//! `regard data check`: finds problems in a dataset.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use regard::data::check::{ClassCount, Copies, Report, check};
@@ -13,25 +13,24 @@ use super::{check_boxes, check_text, unusable};
 use crate::failure::Failure;
 use crate::models::print_json;
 
-/// Look for broken, repeated, mislabelled and missing pictures or sentences; status 1 when there are any
+/// Find broken, duplicate, mislabelled and missing pictures or sentences; exits with status 1 if there are any
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder with a folder for each class, a `labels.csv`, files of a known dataset, or `fashion`; pictures with boxes
-    /// are COCO, VOC, YOLO, a CSV table, or `scenes`; sentences in two languages are a folder with `train.tsv` or
-    /// `train.en` and `train.it`, or a TSV file
+    /// A folder with one folder per class, a `labels.csv`, files of a known dataset, or `fashion`; for boxes COCO, VOC, YOLO,
+    /// a CSV table, or `scenes`; for sentence pairs a folder with `train.tsv`, or `train.en` and `train.it`, or a TSV file
     #[arg(value_name = "DIR")]
     source: String,
 
-    /// A class with fewer pictures is a problem
+    /// Report classes with fewer pictures than this
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     least: usize,
 
-    /// Print JSON, with every picture at fault
+    /// Print JSON, with all problems
     #[arg(long)]
     json: bool,
 }
 
-/// How many of a kind are listed; JSON has all of them.
+/// Number of problems listed of each kind; JSON has all.
 pub(super) const LISTED: usize = 10;
 
 #[derive(Serialize)]
@@ -69,7 +68,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         0 => Ok(()),
         problems => {
             let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
+            let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
             Err(Failure::found(format!("`{}` has {problems} problem{plural}", args.source), hint))
         }
     }
@@ -115,13 +114,13 @@ fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &m
     Ok(())
 }
 
-/// A bar for so many pictures.
+/// A progress bar for this many pictures.
 pub(super) fn progress(pictures: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{pos} of {len} {wide_bar} {per_sec} {eta}");
     ProgressBar::new(pictures as u64).with_style(style.expect("the template is fixed"))
 }
 
-/// A kind of problem: how many, and the first of them.
+/// Lists a kind of problem: the number, and the first ones.
 pub(super) fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Item = String>) -> Result<(), Failure> {
     let problems: Vec<String> = problems.collect();
     if problems.is_empty() {
@@ -137,7 +136,7 @@ pub(super) fn list(out: &mut impl Write, kind: &str, problems: impl Iterator<Ite
     }
 }
 
-/// Copies in a line, with their classes when these differ and their parts when there are several.
+/// Duplicates in one line, with their classes and parts where these differ.
 fn describe(copies: &Copies) -> String {
     let of = |copy: &regard::data::check::Occurrence| {
         let class = copies.conflict.then(|| copy.class.clone());

@@ -35,7 +35,7 @@ pub fn run(source: &str, columns: [String; 2], json: bool, out: &mut impl Write)
         0 => Ok(()),
         problems => {
             let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
+            let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
             Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
         }
     }
@@ -48,9 +48,9 @@ fn print(report: &TextReport, [first, second]: &[String; 2], out: &mut impl Writ
         writeln!(out, "{part:<8}{pairs:>10}{sources:>12}{left:>14}{right:>14}{longest:>10}")?;
     }
     writeln!(out, "\nlayout      sentences in two languages, columns {first} and {second}")?;
-    list(out, "pairs with an empty side", report.empty.iter().map(told))?;
-    list(out, "pairs of which one side is much longer", report.uneven.iter().map(told))?;
-    list(out, "copies of a pair in one part", report.duplicates.iter().map(told))?;
+    list(out, "pairs with an empty side", report.empty.iter().map(describe_pair))?;
+    list(out, "pairs of which one side is much longer", report.uneven.iter().map(describe_pair))?;
+    list(out, "copies of a pair in one part", report.duplicates.iter().map(describe_pair))?;
     list(
         out,
         "test sentences that were trained on (leaks)",
@@ -60,7 +60,7 @@ fn print(report: &TextReport, [first, second]: &[String; 2], out: &mut impl Writ
                 [true, false] => first,
                 _ => second,
             };
-            format!("{} ({side})", told(place))
+            format!("{} ({side})", describe_pair(place))
         }),
     )?;
     if report.problems() == 0 {
@@ -69,6 +69,6 @@ fn print(report: &TextReport, [first, second]: &[String; 2], out: &mut impl Writ
     Ok(())
 }
 
-fn told(Place { part, row, source, target }: &Place) -> String {
+fn describe_pair(Place { part, row, source, target }: &Place) -> String {
     format!("{} {row}: {} = {}", format!("{part:?}").to_lowercase(), shortened(source), shortened(target))
 }

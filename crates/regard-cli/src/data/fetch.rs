@@ -1,4 +1,4 @@
-//! `regard data fetch`: a public dataset, from its official address.
+//! `regard data fetch`: downloads a public dataset from its official address.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use regard::data::fetch::{Options, PUBLIC, Step, public};
@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use super::unusable;
 use crate::failure::Failure;
 
-/// Fetch a public dataset, check and unpack it; an interrupted fetch goes on where it was
+/// Download, verify and unpack a public dataset; an interrupted download is resumed
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// mnist, fashion-mnist, cifar-10, cifar-100 or tiny-imagenet; without a name they are listed
+    /// mnist, fashion-mnist, cifar-10, cifar-100 or tiny-imagenet; without a name, list them
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// The folder that gets a folder called NAME
+    /// Parent folder: the dataset goes to DIR/NAME
     #[arg(short, long, value_name = "DIR", default_value = "data")]
     output: PathBuf,
 
-    /// Where the files are, when not at the official address
+    /// Base URL of the files, instead of the official one
     #[arg(long, value_name = "URL")]
     from: Option<String>,
 }

@@ -9,7 +9,7 @@ use regard::report::overlay::{fitted, heat, overlay};
 const SMALL: usize = 112;
 const LARGE: usize = 224;
 
-/// The most heads or groups of a layer that are shown.
+/// Largest number of heads or groups shown per layer.
 const MOST: usize = 9;
 
 /// Values over one picture.
@@ -57,7 +57,7 @@ impl Panels {
                 let picture = overlay(&self.small, maps.size, &within_window(maps, values));
                 panels.push(Panel { name: format!("{} {unit} {head}", short(&maps.layer)), picture, frame });
             }
-            // layers of fewer heads leave the rest of their row empty
+            // layers with fewer heads leave the rest of the row empty
             let rest = columns - maps.heads.len().min(MOST);
             let blank = || Panel { name: String::new(), picture: blank(), frame: None };
             panels.extend(std::iter::repeat_with(blank).take(rest));

@@ -1,4 +1,4 @@
-//! Pictures and heat maps as images that one can look at.
+//! Draws pictures and heat maps.
 
 use image::{Rgb, RgbImage, imageops};
 use regard::report::font;
@@ -12,12 +12,12 @@ const GAP: u32 = 8;
 const PAPER: Rgb<u8> = Rgb([250, 250, 248]);
 const INK: Rgb<u8> = Rgb([30, 30, 30]);
 
-/// How much a query looks at each place.
+/// The attention of a query at each position.
 #[derive(Clone, Debug)]
-pub struct Heat {
+pub struct AttentionMap {
     pub rows: usize,
     pub columns: usize,
-    /// NaN where nothing is shown.
+    /// NaN for gaps.
     pub values: Vec<f32>,
     /// Row and column of the query, when there is one.
     pub query: Option<(usize, usize)>,
@@ -57,13 +57,13 @@ pub fn picture(picture: &Picture) -> RgbImage {
 }
 
 /// A heat map from dark (the least of this map) to bright (the most), the query framed.
-pub fn heat(heat: &Heat) -> RgbImage {
+pub fn heat(heat: &AttentionMap) -> RgbImage {
     let least = heat.values.iter().copied().fold(f32::INFINITY, f32::min);
     let most = heat.values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let range = (most - least).max(f32::MIN_POSITIVE);
     let mut image = panel(heat.rows, heat.columns, |row, column| {
         let value = heat.values[row * heat.columns + column];
-        // a root, since attention is peaked and the rest should be seen too
+        // the square root makes small values visible next to the peak
         if value.is_nan() { PAPER.0 } else { glow(((value - least) / range).sqrt()) }
     });
     if let Some((row, column)) = heat.query {
@@ -78,7 +78,7 @@ fn panel(rows: usize, columns: usize, colour: impl Fn(usize, usize) -> [u8; 3]) 
     })
 }
 
-fn frame(image: &mut RgbImage, heat: &Heat, row: u32, column: u32) {
+fn frame(image: &mut RgbImage, heat: &AttentionMap, row: u32, column: u32) {
     let (high, wide) = (PANEL / heat.rows as u32, PANEL / heat.columns as u32);
     let (top, left) = (row * high, column * wide);
     for y in top..top + high {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_map_without_differences_is_dark_and_what_is_not_shown_is_paper() {
-        let mut even = Heat { rows: 2, columns: 2, values: vec![0.5; 4], query: None };
+        let mut even = AttentionMap { rows: 2, columns: 2, values: vec![0.5; 4], query: None };
         assert!(heat(&even).pixels().all(|pixel| pixel.0 == glow(0.0)));
         even.values = vec![f32::NAN; 4];
         assert!(heat(&even).pixels().all(|pixel| *pixel == PAPER));

@@ -1,20 +1,20 @@
-//! Non-local means on the picture with noise; the tiles show where their middle pixels look.
+//! Non-local means on the noisy picture; each tile shows the attention of its centre pixel.
 
 use regard::attention::{self, NonLocalMeans};
 
 use super::scene::{Picture, SIDE};
-use super::{Heat, Shown, Stage, values};
+use super::{AttentionMap, GalleryContext, OperatorRun, values};
 
-pub fn non_local_means(stage: &Stage) -> Shown {
+pub fn non_local_means(context: &GalleryContext) -> OperatorRun {
     const SIGMA: f32 = 0.1;
-    let noisy = stage.picture.noisy(SIGMA);
+    let noisy = context.picture.noisy(SIGMA);
     let options = NonLocalMeans::for_noise(SIGMA);
-    let image = stage.tensor(noisy.planes.clone(), [3, SIDE, SIDE]);
+    let image = context.tensor(noisy.planes.clone(), [3, SIDE, SIDE]);
     let denoise = |pass: &mut _| {
         attention::non_local_means(image.clone(), &options, pass).expect("the picture is finite and large enough")
     };
-    let (time, weights) = stage.watch(denoise);
-    let result = Picture { planes: values(denoise(&mut regard::Pass::silent()).out), ..stage.picture };
+    let (time, weights) = context.watch(denoise);
+    let result = Picture { planes: values(denoise(&mut regard::Pass::silent()).out), ..context.picture };
 
     let (weights, window) = (values(weights), options.search);
     let mut heat = vec![f32::NAN; SIDE * SIDE];
@@ -25,6 +25,6 @@ pub fn non_local_means(stage: &Stage) -> Shown {
             heat[row * SIDE + column] = weights[(middle * window + inner_row) * window + inner_column];
         }
     }
-    let heat = Heat { rows: SIDE, columns: SIDE, values: heat, query: None };
-    Shown { parameters: 0, time, picture: noisy, heat, result: Some(result) }
+    let heat = AttentionMap { rows: SIDE, columns: SIDE, values: heat, query: None };
+    OperatorRun { parameters: 0, time, picture: noisy, heat, result: Some(result) }
 }

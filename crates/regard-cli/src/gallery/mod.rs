@@ -1,7 +1,7 @@
 //! `regard gallery`: every operator on one picture, timed and drawn.
 //!
 //! Nothing is trained. Operators without parameters compare patches through a fixed random projection,
-//! which keeps what is alike alike; layers start from a fixed seed.
+//! which keeps similar patches similar; layers are initialised with a fixed seed.
 
 mod draw;
 mod global;
@@ -21,17 +21,16 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::files;
-use draw::Heat;
+use draw::AttentionMap;
 use scene::{Picture, SIDE};
 
 /// Run every operator on a small picture, time it and draw where it looks
 ///
-/// Prints a table of operators and times, and writes a PNG file for each: the picture beside the attention of
-/// one patch of it (framed), or of the middle pixel of each window for operators that look near by. Nothing
-/// is trained.
+/// Prints a table of operators and times, and writes a PNG file for each: the picture next to the attention
+/// of one patch (framed), or of the centre pixel of each window for local operators. Nothing is trained.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folder for the maps
+    /// Folder for the PNG files
     #[arg(long, value_name = "FOLDER", default_value = "regard-out")]
     out: PathBuf,
 }
@@ -40,17 +39,17 @@ pub struct Args {
 struct Entry {
     operator: &'static str,
     variant: &'static str,
-    run: fn(&Stage) -> Shown,
+    run: fn(&GalleryContext) -> OperatorRun,
 }
 
-/// What an operator did.
-struct Shown {
-    /// Learned numbers.
+/// The result of an operator.
+struct OperatorRun {
+    /// Number of parameters.
     parameters: usize,
     time: Duration,
     /// Drawn at the left of its map.
     picture: Picture,
-    heat: Heat,
+    heat: AttentionMap,
     /// Drawn at the right of its map.
     result: Option<Picture>,
 }
@@ -91,19 +90,22 @@ impl Entry {
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     let folder = &args.out;
     fs::create_dir_all(folder).map_err(|error| {
-        Failure::input(format!("cannot make the folder `{}`: {error}", folder.display()), "`--out` names another")
+        Failure::input(
+            format!("cannot create the folder `{}`: {error}", folder.display()),
+            "choose another with `--out`",
+        )
     })?;
-    let stage = Stage { device: device.clone(), picture: scene::picture() };
+    let context = GalleryContext { device: device.clone(), picture: scene::picture() };
     let save = |name: &str, image: RgbImage| {
         files::write(&folder.join(format!("{name}.png")), ImageFormat::Png, &DynamicImage::ImageRgb8(image))
     };
 
     writeln!(out, "{:<17}{:<15}{:>10}{:>10}  map", "operator", "variant", "parameters", "time")?;
-    let mut panels = vec![("picture".to_string(), draw::picture(&stage.picture))];
+    let mut panels = vec![("picture".to_string(), draw::picture(&context.picture))];
     for entry in ENTRIES {
-        // parameters start the same whatever ran before
+        // the same initial parameters for every entry, independent of the others
         device.seed(1);
-        let shown = (entry.run)(&stage);
+        let shown = (entry.run)(&context);
         let name = entry.name();
         let heat = draw::heat(&shown.heat);
         let result = shown.result.as_ref().map(draw::picture);
@@ -122,20 +124,20 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     Ok(())
 }
 
-/// What the operators look at.
-struct Stage {
+/// The inputs of the operators.
+struct GalleryContext {
     device: Device,
     picture: Picture,
 }
 
-impl Stage {
+impl GalleryContext {
     /// Side of a patch, and patches along a side of the picture.
     const PATCH: usize = 4;
     const GRID: usize = SIDE / Self::PATCH;
-    /// The patch that single queries look from, row and column: the red disc.
+    /// Row and column of the query patch: on the red disc.
     const QUERY: (usize, usize) = (scene::RED.0 as usize / Self::PATCH, scene::RED.1 as usize / Self::PATCH);
 
-    /// Seeded numbers of variance 1/3.
+    /// Seeded random numbers of variance 1/3.
     fn random<const D: usize>(&self, shape: [usize; D], seed: u64) -> Tensor<D> {
         self.tensor(scene::noise(shape.iter().product(), seed), shape)
     }
@@ -157,7 +159,7 @@ impl Stage {
             }
         }
         let patches = self.tensor(patches, [1, down * right, numbers]);
-        // tokens are then about as long as their patches, times four: enough for attention to have a peak
+        // the norm of a token is then about four times that of its patch, large enough for peaked attention
         let projection = self.random([1, numbers, width], 11).mul_scalar(4.0 * (3.0 / width as f64).sqrt());
         patches.matmul(projection)
     }
@@ -168,7 +170,7 @@ impl Stage {
         self.random([1, channels, 3], 12).matmul(pixels).reshape([1, channels, SIDE, SIDE])
     }
 
-    /// The median time of a few silent runs, and the weights of a recorded one.
+    /// The median time of a few unrecorded runs, and the weights of a recorded one.
     fn watch<const D: usize, const W: usize>(
         &self,
         run: impl Fn(&mut Pass) -> Attended<D, W>,
@@ -178,11 +180,11 @@ impl Stage {
             .map(|_| {
                 let start = Instant::now();
                 let attended = run(&mut Pass::silent());
-                self.device.sync().expect("the device finishes what it began");
+                self.device.sync().expect("the device synchronises");
                 drop(attended);
                 start.elapsed()
             })
-            // the first run pays for what later ones find ready
+            // the first run is a warm-up
             .skip(1)
             .collect();
         times.sort();
@@ -210,9 +212,9 @@ mod tests {
 
     #[test]
     fn one_red_patch_looks_at_the_other_disc_more_than_at_the_wall() {
-        let stage = Stage { device: regard::device::cpu(), picture: scene::picture() };
+        let context = GalleryContext { device: regard::device::cpu(), picture: scene::picture() };
         for run in [global::dot_product, global::gaussian, global::embedded_gaussian] {
-            let heat = run(&stage).heat;
+            let heat = run(&context).heat;
             let at = |row: usize, column: usize| heat.values[row / 4 * heat.columns + column / 4];
             assert!(at(14, 50) > 2.0 * at(2, 2), "{} at the disc, {} at the wall", at(14, 50), at(2, 2));
         }

@@ -1,4 +1,4 @@
-//! The picture that quickstart draws for itself, the same every time.
+//! The test picture of the gallery, drawn by a fixed formula.
 
 /// Pixels from top to bottom and from left to right.
 pub const SIDE: usize = 64;
@@ -28,7 +28,7 @@ impl Picture {
         [0, 1, 2].map(|channel| self.planes[(channel * self.rows + row) * self.columns + column])
     }
 
-    /// Four pictures of one size as one of twice the size.
+    /// Four pictures of the same size as one of twice the size.
     pub fn four(pictures: &[Self; 4]) -> Self {
         let (rows, columns) = (pictures[0].rows, pictures[0].columns);
         Self::draw(2 * rows, 2 * columns, |row, column| {
@@ -39,7 +39,7 @@ impl Picture {
 
     /// The picture with noise of a given standard deviation.
     pub fn noisy(&self, sigma: f32) -> Self {
-        // twelve uniform numbers make a good bell; uniform in [-1, 1) has variance 1/3
+        // the sum of twelve uniform numbers is nearly normal; uniform in [-1, 1) has variance 1/3
         let noise = noise(12 * self.planes.len(), 3);
         let planes = self.planes.iter().zip(noise.chunks_exact(12)).map(|(value, noise)| {
             let bell = noise.iter().sum::<f32>() / 2.0;
@@ -49,7 +49,7 @@ impl Picture {
     }
 }
 
-/// Two red discs, a blue square and stripes before a wall.
+/// Two red discs, a blue square and stripes on a plain background.
 pub fn picture() -> Picture {
     Picture::draw(SIDE, SIDE, |row, column| {
         let disc = |middle: (f32, f32), radius: f32| (row - middle.0).hypot(column - middle.1) < radius;
@@ -66,10 +66,10 @@ pub fn picture() -> Picture {
     })
 }
 
-/// The middle of the large disc, row and column: what the single queries look from.
+/// Row and column of the centre of the large disc: the query.
 pub const RED: (f32, f32) = (18.0, 20.0);
 
-/// Four frames of half the size: a disc that rolls to the right over a square that stands.
+/// Four frames of half the size: a disc that rolls to the right over a fixed square.
 pub fn clip() -> [Picture; 4] {
     [0.0, 1.0, 2.0, 3.0].map(|time| {
         Picture::draw(SIDE / 2, SIDE / 2, |row, column| {
@@ -84,7 +84,7 @@ pub fn clip() -> [Picture; 4] {
     })
 }
 
-/// Uniform numbers in [-1, 1) that depend on the seed only.
+/// Uniform random numbers in [-1, 1) from a seed.
 pub fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x1234_5678_9ABC_DEF1);
     (0..len)

@@ -1,52 +1,52 @@
-//! Attention over a clip: where a patch of the rolling disc looks, over the four frames.
+//! Attention over a clip: from a patch of the rolling disc to the four frames.
 
 use burn::tensor::Tensor;
 use regard::attention::{ClipGrid, SpaceTime, split_heads};
 use std::time::Duration;
 
 use super::scene::{self, Picture};
-use super::{Heat, Shown, Stage, values};
+use super::{AttentionMap, GalleryContext, OperatorRun, values};
 
 const WIDTH: usize = 64;
 const FRAMES: usize = 4;
-/// The looking patch: on the disc of the second frame.
+/// The query patch: on the disc of the second frame.
 const QUERY: (usize, usize, usize) = (1, 2, 3);
 
-pub fn space(stage: &Stage) -> Shown {
-    scheme(stage, SpaceTime::Space)
+pub fn space(context: &GalleryContext) -> OperatorRun {
+    scheme(context, SpaceTime::Space)
 }
 
-pub fn joint(stage: &Stage) -> Shown {
-    scheme(stage, SpaceTime::Joint)
+pub fn joint(context: &GalleryContext) -> OperatorRun {
+    scheme(context, SpaceTime::Joint)
 }
 
-pub fn divided(stage: &Stage) -> Shown {
-    scheme(stage, SpaceTime::Divided)
+pub fn divided(context: &GalleryContext) -> OperatorRun {
+    scheme(context, SpaceTime::Divided)
 }
 
-pub fn sparse_local_global(stage: &Stage) -> Shown {
-    scheme(stage, SpaceTime::SparseLocalGlobal)
+pub fn sparse_local_global(context: &GalleryContext) -> OperatorRun {
+    scheme(context, SpaceTime::SparseLocalGlobal)
 }
 
-pub fn axial(stage: &Stage) -> Shown {
-    scheme(stage, SpaceTime::Axial)
+pub fn axial(context: &GalleryContext) -> OperatorRun {
+    scheme(context, SpaceTime::Axial)
 }
 
-fn scheme(stage: &Stage, scheme: SpaceTime) -> Shown {
+fn scheme(context: &GalleryContext, scheme: SpaceTime) -> OperatorRun {
     let clip = scene::clip();
-    let side = Stage::GRID / 2;
+    let side = GalleryContext::GRID / 2;
     let grid = ClipGrid { frames: FRAMES, height: side, width: side };
-    let class = Tensor::zeros([1, 1, WIDTH], &stage.device);
-    let tokens = clip.iter().map(|frame| stage.tokens(frame, WIDTH));
+    let class = Tensor::zeros([1, 1, WIDTH], &context.device);
+    let tokens = clip.iter().map(|frame| context.tokens(frame, WIDTH));
     let tokens = split_heads(Tensor::cat(std::iter::once(class).chain(tokens).collect(), 1), 4);
 
-    // the steps of one block run in turn; the map is their mean
+    // the steps of one block run one after the other; the map is their mean
     let mut time = Duration::ZERO;
     let mut looks = vec![0.0; grid.tokens()];
     for step in scheme.steps() {
         let plan = step.plan(grid);
         let (step_time, weights) =
-            stage.watch(|pass| plan.attend(tokens.clone(), tokens.clone(), tokens.clone(), pass));
+            context.watch(|pass| plan.attend(tokens.clone(), tokens.clone(), tokens.clone(), pass));
         time += step_time;
         let query = grid.token(QUERY.0, QUERY.1, QUERY.2);
         let weights = values(weights.mean_dim(1));
@@ -55,7 +55,7 @@ fn scheme(stage: &Stage, scheme: SpaceTime) -> Shown {
         }
     }
 
-    // frames stand as the picture has them: two above, two below
+    // frames are drawn as in the picture: two above, two below
     let place = |frame: usize, row: usize, column: usize| (frame / 2 * side + row, frame % 2 * side + column);
     let mut heat = vec![0.0; 4 * side * side];
     for frame in 0..FRAMES {
@@ -65,6 +65,6 @@ fn scheme(stage: &Stage, scheme: SpaceTime) -> Shown {
         }
     }
     let query = Some(place(QUERY.0, QUERY.1, QUERY.2));
-    let heat = Heat { rows: 2 * side, columns: 2 * side, values: heat, query };
-    Shown { parameters: 0, time, picture: Picture::four(&clip), heat, result: None }
+    let heat = AttentionMap { rows: 2 * side, columns: 2 * side, values: heat, query };
+    OperatorRun { parameters: 0, time, picture: Picture::four(&clip), heat, result: None }
 }

@@ -1,6 +1,6 @@
 //! Operators in which every pixel looks at the pixels near it.
 //!
-//! Their maps are tiles: each shows what its middle pixel looks at in its window.
+//! Their maps are tiles: each shows the attention of its centre pixel in its window.
 
 use burn::module::Module as _;
 use burn::tensor::Tensor;
@@ -9,12 +9,12 @@ use regard::layers::{AttentionStemConfig, LocalAttentionConfig, SanRelation, San
 use std::time::Duration;
 
 use super::scene::SIDE;
-use super::{Heat, Shown, Stage, values};
+use super::{AttentionMap, GalleryContext, OperatorRun, values};
 
 const CHANNELS: usize = 32;
 const WINDOW: usize = 7;
 
-pub fn local(stage: &Stage) -> Shown {
+pub fn local(context: &GalleryContext) -> OperatorRun {
     let config = LocalAttentionConfig {
         channels_in: CHANNELS,
         channels_out: CHANNELS,
@@ -22,13 +22,13 @@ pub fn local(stage: &Stage) -> Shown {
         window: WINDOW,
         relative: true,
     };
-    let layer = config.init(&stage.device).expect("these sizes fit together");
-    let map = stage.features(CHANNELS);
-    let (time, weights) = stage.watch(|pass| layer.forward(map.clone(), pass));
-    shown(stage, layer.num_params(), time, tiles(weights, WINDOW))
+    let layer = config.init(&context.device).expect("these sizes fit together");
+    let map = context.features(CHANNELS);
+    let (time, weights) = context.watch(|pass| layer.forward(map.clone(), pass));
+    shown(context, layer.num_params(), time, tiles(weights, WINDOW))
 }
 
-pub fn stem(stage: &Stage) -> Shown {
+pub fn stem(context: &GalleryContext) -> OperatorRun {
     const BLOCK: usize = 4;
     let config = AttentionStemConfig {
         channels_in: CHANNELS,
@@ -38,10 +38,10 @@ pub fn stem(stage: &Stage) -> Shown {
         maps: 4,
         relative: true,
     };
-    let layer = config.init(&stage.device).expect("these sizes fit together");
-    let map = stage.features(CHANNELS);
-    let (time, weights) = stage.watch(|pass| layer.forward(map.clone(), pass));
-    // [blocks, heads, queries, keys]: in every block, the query a little past its middle
+    let layer = config.init(&context.device).expect("these sizes fit together");
+    let map = context.features(CHANNELS);
+    let (time, weights) = context.watch(|pass| layer.forward(map.clone(), pass));
+    // [blocks, heads, queries, keys]: in every block, the query just past the centre
     let [blocks, _, _, places] = weights.dims();
     let query = BLOCK / 2 * BLOCK + BLOCK / 2;
     let weights = values(weights.mean_dim(1).slice([0..blocks, 0..1, query..query + 1, 0..places]));
@@ -52,51 +52,51 @@ pub fn stem(stage: &Stage) -> Shown {
         let column = block % (SIDE / BLOCK) * BLOCK + place % BLOCK;
         heat[row * SIDE + column] = *weight;
     }
-    shown(stage, layer.num_params(), time, heat)
+    shown(context, layer.num_params(), time, heat)
 }
 
-pub fn summation(stage: &Stage) -> Shown {
-    pairwise(stage, PairRelation::Summation)
+pub fn summation(context: &GalleryContext) -> OperatorRun {
+    pairwise(context, PairRelation::Summation)
 }
 
-pub fn subtraction(stage: &Stage) -> Shown {
-    pairwise(stage, PairRelation::Subtraction)
+pub fn subtraction(context: &GalleryContext) -> OperatorRun {
+    pairwise(context, PairRelation::Subtraction)
 }
 
-pub fn pair_concatenation(stage: &Stage) -> Shown {
-    pairwise(stage, PairRelation::Concatenation)
+pub fn pair_concatenation(context: &GalleryContext) -> OperatorRun {
+    pairwise(context, PairRelation::Concatenation)
 }
 
-pub fn hadamard(stage: &Stage) -> Shown {
-    pairwise(stage, PairRelation::Hadamard)
+pub fn hadamard(context: &GalleryContext) -> OperatorRun {
+    pairwise(context, PairRelation::Hadamard)
 }
 
-pub fn pair_dot(stage: &Stage) -> Shown {
-    pairwise(stage, PairRelation::Dot)
+pub fn pair_dot(context: &GalleryContext) -> OperatorRun {
+    pairwise(context, PairRelation::Dot)
 }
 
-pub fn star(stage: &Stage) -> Shown {
-    patchwise(stage, PatchRelation::Star)
+pub fn star(context: &GalleryContext) -> OperatorRun {
+    patchwise(context, PatchRelation::Star)
 }
 
-pub fn clique(stage: &Stage) -> Shown {
-    patchwise(stage, PatchRelation::Clique)
+pub fn clique(context: &GalleryContext) -> OperatorRun {
+    patchwise(context, PatchRelation::Clique)
 }
 
-pub fn patch_concatenation(stage: &Stage) -> Shown {
-    patchwise(stage, PatchRelation::Concatenation)
+pub fn patch_concatenation(context: &GalleryContext) -> OperatorRun {
+    patchwise(context, PatchRelation::Concatenation)
 }
 
-fn pairwise(stage: &Stage, relation: PairRelation) -> Shown {
-    san(stage, SanRelation::Pairwise { relation, position: PairPosition::Relative }, WINDOW)
+fn pairwise(context: &GalleryContext, relation: PairRelation) -> OperatorRun {
+    san(context, SanRelation::Pairwise { relation, position: PairPosition::Relative }, WINDOW)
 }
 
-/// The clique compares every pixel of a footprint with every other: five a side are enough to see it.
-fn patchwise(stage: &Stage, relation: PatchRelation) -> Shown {
-    san(stage, SanRelation::Patchwise { relation }, 5)
+/// The clique compares all pairs of pixels in a footprint, so its footprint is only 5 x 5.
+fn patchwise(context: &GalleryContext, relation: PatchRelation) -> OperatorRun {
+    san(context, SanRelation::Patchwise { relation }, 5)
 }
 
-fn san(stage: &Stage, relation: SanRelation, window: usize) -> Shown {
+fn san(context: &GalleryContext, relation: SanRelation, window: usize) -> OperatorRun {
     let config = SanUnitConfig {
         channels_in: CHANNELS,
         channels_out: CHANNELS,
@@ -106,13 +106,13 @@ fn san(stage: &Stage, relation: SanRelation, window: usize) -> Shown {
         relation,
         sharing: Sharing::AllDifferent,
     };
-    let unit = config.init(&stage.device).expect("these sizes fit together");
-    let map = stage.features(CHANNELS);
-    let (time, weights) = stage.watch(|pass| unit.forward(map.clone(), pass));
-    shown(stage, unit.num_params(), time, tiles(weights, window))
+    let unit = config.init(&context.device).expect("these sizes fit together");
+    let map = context.features(CHANNELS);
+    let (time, weights) = context.watch(|pass| unit.forward(map.clone(), pass));
+    shown(context, unit.num_params(), time, tiles(weights, window))
 }
 
-/// `[1, A, k*k, H*W] -> [H, W]`: windows side by side, the strength of all heads together.
+/// `[1, A, k*k, H*W] -> [H, W]`: windows as tiles, with the mean absolute weight over heads.
 fn tiles(weights: Tensor<4>, window: usize) -> Vec<f32> {
     let weights = values(weights.abs().mean_dim(1));
     let mut heat = vec![f32::NAN; SIDE * SIDE];
@@ -126,7 +126,7 @@ fn tiles(weights: Tensor<4>, window: usize) -> Vec<f32> {
     heat
 }
 
-fn shown(stage: &Stage, parameters: usize, time: Duration, values: Vec<f32>) -> Shown {
-    let heat = Heat { rows: SIDE, columns: SIDE, values, query: None };
-    Shown { parameters, time, picture: stage.picture.clone(), heat, result: None }
+fn shown(context: &GalleryContext, parameters: usize, time: Duration, values: Vec<f32>) -> OperatorRun {
+    let heat = AttentionMap { rows: SIDE, columns: SIDE, values, query: None };
+    OperatorRun { parameters, time, picture: context.picture.clone(), heat, result: None }
 }

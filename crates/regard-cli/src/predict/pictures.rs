@@ -1,4 +1,4 @@
-//! Which pictures: files, folders, patterns, and the standard input.
+//! The pictures of a command: files, folders, patterns, and standard input.
 
 use regard::data::{Picture, dataset};
 use std::io::{BufRead as _, Read as _, stdin};
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// The most bytes of a picture from the standard input.
+/// Largest picture from standard input, in bytes.
 const MOST: u64 = 1 << 30;
 
 #[derive(Debug, clap::Args)]
 pub struct PictureArgs {
-    /// Pictures (JPEG, PNG, WebP, GIF, BMP), folders of them with all folders inside, patterns such as `shots/*.jpg`, or `-`
-    /// for a picture from the standard input
+    /// Pictures (JPEG, PNG, WebP, GIF, BMP), folders (searched recursively), patterns such as `shots/*.jpg`, or `-` for a
+    /// picture from standard input
     #[arg(value_name = "PICTURE", required_unless_present = "from_stdin")]
     pictures: Vec<PathBuf>,
 
-    /// Read paths from the standard input, one a line: `find . -name '*.jpg' | regard predict --from-stdin`
+    /// Read paths from standard input, one per line: `find . -name '*.jpg' | regard predict --from-stdin`
     #[arg(long)]
     from_stdin: bool,
 }
 
-/// Where a picture is.
+/// The source of a picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     File(PathBuf),
@@ -29,7 +29,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What answers call it.
+    /// Its name in the output.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -51,14 +51,14 @@ impl Source {
 }
 
 impl PictureArgs {
-    /// Every picture in the order in which it was typed, those of a folder by name.
+    /// Every picture in the order of the arguments; those of a folder are sorted by name.
     pub fn sources(&self) -> Result<Vec<Source>, Failure> {
         let mut sources = Vec::new();
         for path in &self.pictures {
             if path.as_os_str() == "-" {
                 if self.from_stdin || sources.contains(&Source::Stdin) {
                     let hint = "`-` is one picture; `--from-stdin` reads paths instead";
-                    return Err(Failure::input("the standard input can be read once", hint));
+                    return Err(Failure::input("standard input can be read only once", hint));
                 }
                 sources.push(Source::Stdin);
             } else {
@@ -68,7 +68,7 @@ impl PictureArgs {
         if self.from_stdin {
             for line in stdin().lock().lines() {
                 let line = line.map_err(|error| {
-                    Failure::input(format!("standard input: {error}"), "paths are UTF-8, one a line")
+                    Failure::input(format!("standard input: {error}"), "paths must be UTF-8, one per line")
                 })?;
                 if !line.trim().is_empty() {
                     sources.extend(found(Path::new(line.trim_end_matches('\r')))?.into_iter().map(Source::File));
@@ -76,13 +76,13 @@ impl PictureArgs {
             }
         }
         if sources.is_empty() {
-            return Err(Failure::input("no pictures", "name files, a folder or a pattern"));
+            return Err(Failure::input("no pictures", "give files, a folder or a pattern"));
         }
         Ok(sources)
     }
 }
 
-/// The pictures of a folder, those that a pattern means, or the file itself.
+/// The pictures in a folder, those that match a pattern, or the file itself.
 fn found(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if path.is_dir() {
         let mut found = Vec::new();
@@ -96,7 +96,7 @@ fn found(path: &Path) -> Result<Vec<PathBuf>, Failure> {
         };
     }
     let text = path.to_string_lossy();
-    // a shell expands patterns itself, unless they are quoted or match nothing
+    // shells expand patterns, unless they are quoted or match nothing
     if path.exists() || !text.contains(['*', '?', '[']) {
         return Ok(vec![path.to_path_buf()]);
     }
@@ -105,10 +105,10 @@ fn found(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     };
     let files: Vec<PathBuf> =
         glob::glob(&text).map_err(|error| wrong(&error))?.flatten().filter(|path| path.is_file()).collect();
-    if files.is_empty() { Err(wrong(&"no file is called so")) } else { Ok(files) }
+    if files.is_empty() { Err(wrong(&"no file matches")) } else { Ok(files) }
 }
 
-/// Links to folders are not followed: they may lead back.
+/// Links to folders are not followed, because they may form cycles.
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));

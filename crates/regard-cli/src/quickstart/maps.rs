@@ -1,4 +1,4 @@
-//! Where a model looks, drawn over pictures.
+//! Attention maps drawn over pictures.
 
 use burn::tensor::{Device, Tensor};
 use image::{ImageFormat, Rgb, RgbImage};
@@ -8,24 +8,24 @@ use regard::data::{Batch, Picture, denormalise};
 use regard::report::overlay::glow;
 use std::io::Cursor;
 
-use super::Trained;
+use super::TrainedModel;
 
 /// Side of a drawn picture.
 const SIDE: u32 = 112;
 const GAP: u32 = 4;
 
-/// The fewest positions of a map that is worth looking at.
+/// Smallest number of positions of a map that is shown.
 const LEAST: usize = 49;
 
-/// A row of pictures under one model.
-pub struct Row {
+/// A row of pictures for one model.
+pub struct MapRow {
     pub png: Vec<u8>,
     pub caption: String,
     pub description: String,
 }
 
 /// A few test pictures, one of each of the first classes.
-pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error> {
+pub fn pictures(trained: &TrainedModel, count: usize) -> Result<Batch, regard::Error> {
     let mut loader = trained.task.measuring(&trained.task.test);
     let dataset = &loader.samples.dataset;
     let first = |class: usize| (0..dataset.len()).find(|&index| dataset.label(index) == class);
@@ -36,17 +36,17 @@ pub fn pictures(trained: &Trained, count: usize) -> Result<Batch, regard::Error>
     loader.epoch(0, 0).next().expect("a test has pictures")
 }
 
-/// The pictures as they are.
-pub fn plain(batch: &Batch, trained: &Trained) -> Row {
+/// The pictures without a map.
+pub fn plain(batch: &Batch, trained: &TrainedModel) -> MapRow {
     let pictures = denormalise(batch, &trained.task.preprocess);
     let panels: Vec<RgbImage> = pictures.iter().map(|picture| panel(picture, None)).collect();
     let names: Vec<&str> =
         batch.targets.iter().map(|target| trained.task.test.classes()[target.class].as_str()).collect();
-    Row { png: png(&panels), caption: names.join(", "), description: format!("test pictures: {}", names.join(", ")) }
+    MapRow { png: png(&panels), caption: names.join(", "), description: format!("test pictures: {}", names.join(", ")) }
 }
 
-/// Where the model looks at each of them.
-pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
+/// The attention maps of a model over the pictures.
+pub fn row(batch: &Batch, trained: &TrainedModel, device: &Device) -> MapRow {
     let pictures = denormalise(batch, &trained.task.preprocess);
     let [_, channels, rows, columns] = batch.shape;
     let (mut panels, mut where_from) = (Vec::new(), String::new());
@@ -55,23 +55,23 @@ pub fn row(batch: &Batch, trained: &Trained, device: &Device) -> Row {
         let mut pass = Pass::recording();
         trained.model.forward(images.clone(), &mut pass);
         let layers = attentions(pass.into_trace(), Some([rows, columns])).expect("weights fit their own geometry");
-        // the deepest one that is not too coarse
+        // the deepest layer that is not too coarse
         let fine = |layer: &&Attention| layer.keys() >= LEAST;
         let (size, values) = if let Some(layer) = layers.iter().rfind(fine).or(layers.last()) {
-            where_from = format!("attention that each place receives, {}", layer.layer);
+            where_from = format!("attention received by each position, {}", layer.layer);
             (layer.geometry.keys.sheet(), layer.received(0))
         } else {
-            where_from = "no attention: how much the answer changes with each pixel".into();
+            where_from = "no attention: gradient of the predicted class with respect to each pixel".into();
             ([rows, columns], sensitivity(trained, images, channels))
         };
         panels.push(panel(picture, Some((size, &values))));
     }
     let name = &trained.task.recipe.common.model;
-    Row { png: png(&panels), caption: format!("{name}: {where_from}"), description: format!("where {name} looks") }
+    MapRow { png: png(&panels), caption: format!("{name}: {where_from}"), description: format!("where {name} looks") }
 }
 
-/// The length of the gradient of the best answer at each pixel.
-fn sensitivity(trained: &Trained, images: Tensor<4>, channels: usize) -> Vec<f32> {
+/// The norm of the gradient of the predicted class at each pixel.
+fn sensitivity(trained: &TrainedModel, images: Tensor<4>, channels: usize) -> Vec<f32> {
     let images = Tensor::from_inner(images).require_grad();
     let logits = trained.model.clone().forward(images.clone(), &mut Pass::silent());
     let gradients = logits.max_dim(1).sum().backward();
@@ -81,7 +81,7 @@ fn sensitivity(trained: &Trained, images: Tensor<4>, channels: usize) -> Vec<f32
     (0..plane).map(|pixel| (0..channels).map(|c| values[c * plane + pixel].powi(2)).sum::<f32>().sqrt()).collect()
 }
 
-/// A picture, enlarged; with a map, dimmed where little attention is.
+/// A picture, enlarged; with a map, dimmed where there is little attention.
 fn panel(picture: &Picture, map: Option<([usize; 2], &[f32])>) -> RgbImage {
     let [rows, columns] = picture.size();
     let [least, most] = map.map_or([0.0, 1.0], |(_, values)| usual(values));
@@ -99,8 +99,7 @@ fn panel(picture: &Picture, map: Option<([usize; 2], &[f32])>) -> RgbImage {
     })
 }
 
-/// Between which values all but a twentieth at both ends are: the few places at an edge that windows leave out, or
-/// look at twice, would take all colours.
+/// The 5th and 95th percentile: a few border positions, which windows skip or count twice, would dominate the colours.
 fn usual(values: &[f32]) -> [f32; 2] {
     let mut sorted: Vec<f32> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f32::total_cmp);
@@ -109,7 +108,7 @@ fn usual(values: &[f32]) -> [f32; 2] {
     [least, if most > least { most } else { least + 1.0 }]
 }
 
-/// Panels side by side, as a file.
+/// Panels side by side, as a PNG file.
 fn png(panels: &[RgbImage]) -> Vec<u8> {
     let mut sheet = RgbImage::from_pixel(panels.len() as u32 * (SIDE + GAP) - GAP, SIDE, Rgb([250, 250, 248]));
     for (index, panel) in panels.iter().enumerate() {

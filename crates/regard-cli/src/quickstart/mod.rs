@@ -1,4 +1,4 @@
-//! `regard quickstart`: attention models trained on real pictures, and how good they are.
+//! `regard quickstart`: trains small models and compares them.
 
 mod maps;
 mod page;
@@ -23,20 +23,20 @@ use crate::train::{Interrupt, Job};
 
 /// Train five small models on real pictures and see how good they are, in five minutes
 ///
-/// Prints a table and writes REPORT.html, with the curves and with where each model looks. What is trained already
-/// is not trained again.
+/// Prints a table and writes REPORT.html, with training curves and attention maps. Models that
+/// are already trained are not trained again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folder for everything [default: regard-out/quickstart, with `--small` regard-out/quickstart-small]
+    /// Output folder [default: regard-out/quickstart, with `--small` regard-out/quickstart-small]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 
-    /// Only a few pictures and steps: to see that everything works
+    /// Use only a few pictures and steps, to check that everything works
     #[arg(long)]
     small: bool,
 }
 
-/// Models, each with the recipe by which it learns in about a minute.
+/// The models, each with a recipe that trains it in about a minute.
 const MODELS: [(&str, &str); 5] = [
     ("vit-nano", "quickstart-vit"),
     ("san-nano-pairwise", "quickstart-window"),
@@ -45,8 +45,8 @@ const MODELS: [(&str, &str); 5] = [
     ("resnet-nano", "quickstart"),
 ];
 
-/// A trained model and what it can do.
-struct Trained {
+/// A trained model with its history.
+struct TrainedModel {
     folder: PathBuf,
     task: Classification,
     model: Model,
@@ -55,11 +55,14 @@ struct Trained {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    // runs of other recipes do not go on from each other
+    // different recipes need different folders
     let usual = if args.small { "regard-out/quickstart-small" } else { "regard-out/quickstart" };
     let folder = args.out.clone().unwrap_or_else(|| usual.into());
     fs::create_dir_all(&folder).map_err(|error| {
-        Failure::input(format!("cannot make the folder `{}`: {error}", folder.display()), "`--out` names another")
+        Failure::input(
+            format!("cannot create the folder `{}`: {error}", folder.display()),
+            "choose another with `--out`",
+        )
     })?;
     let interrupt = Interrupt::listen(&SingleProcess)?;
     let mut trained = Vec::new();
@@ -72,10 +75,10 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
             device,
             ranks: &SingleProcess,
             interrupt: &interrupt,
-            resume: "the same command goes on",
+            resume: "run the same command to resume",
         }
         .run()?;
-        trained.push(Trained::of(&recipe, run, device)?);
+        trained.push(TrainedModel::of(&recipe, run, device)?);
     }
     write!(out, "{}", table(&trained)?.text())?;
     let report = folder.join("REPORT.html");
@@ -83,13 +86,13 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     writeln!(out, "\nreport  {}", report.display())?;
     writeln!(out, "\ntry next:")?;
     writeln!(out, "  regard train fashion --model san-nano-pairwise")?;
-    writeln!(out, "  regard train fashion --data DIR          with a folder for each class of your own pictures")?;
+    writeln!(out, "  regard train fashion --data DIR          on your own pictures, one folder per class")?;
     writeln!(out, "  regard data browse fashion -o sheet.png  what a model sees")?;
     writeln!(out, "  regard gallery                           where each operator looks")?;
     Ok(())
 }
 
-/// What is trained: a recipe of ours, or a part of it.
+/// The recipe of a model, shortened with `--small`.
 fn recipe(model: &str, by: &str, small: bool) -> Result<Recipe, Failure> {
     let mut recipe = recipes::read_classify(by)?;
     recipe.common.model = model.into();
@@ -99,7 +102,7 @@ fn recipe(model: &str, by: &str, small: bool) -> Result<Recipe, Failure> {
     Ok(recipe)
 }
 
-impl Trained {
+impl TrainedModel {
     fn of(recipe: &Recipe, folder: PathBuf, device: &Device) -> Result<Self, Failure> {
         let task = Classification::of(recipe)?;
         let best = folder.join("best.safetensors");
@@ -120,7 +123,7 @@ impl Trained {
     }
 }
 
-fn table(trained: &[Trained]) -> Result<Table, Failure> {
+fn table(trained: &[TrainedModel]) -> Result<Table, Failure> {
     let mut table = Table::new().words("model");
     for name in ["accuracy", "upside-down", "parameters", "multiply-adds", "pictures/s", "seconds"] {
         table = table.numbers(name);
@@ -140,7 +143,7 @@ fn table(trained: &[Trained]) -> Result<Table, Failure> {
     Ok(table)
 }
 
-/// Writes a text whole, or says why not.
+/// Writes a text atomically.
 fn put(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error| Failure::ours(format!("{}: {error}", path.display()), "is the disk full?");
     regard::file::replace(path, text.as_bytes()).map_err(failed)

@@ -1,4 +1,4 @@
-//! The page about all models of the quickstart.
+//! The report of the quickstart.
 
 use burn::tensor::Device;
 use regard::report::figure::{Line, Lines, Scale, Stroke};
@@ -6,20 +6,23 @@ use regard::report::page::Picture;
 use regard::report::{Page, Section};
 use std::path::Path;
 
-use super::{Trained, maps, put, table};
+use super::{TrainedModel, maps, put, table};
 use crate::failure::Failure;
 
 /// Pictures in a row of maps.
 const SHOWN: usize = 8;
 
-pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Failure> {
+pub fn write(path: &Path, trained: &[TrainedModel], device: &Device) -> Result<(), Failure> {
     let first = &trained[0];
     let batch = maps::pictures(first, SHOWN)?;
-    let picture = |row: maps::Row| Picture { png: row.png, description: row.description, caption: row.caption };
+    let picture = |row: maps::MapRow| Picture { png: row.png, description: row.description, caption: row.caption };
     let mut pictures = vec![picture(maps::plain(&batch, first))];
     pictures.extend(trained.iter().map(|one| picture(maps::row(&batch, one, device))));
-    let line =
-        |one: &Trained, points: Vec<[f64; 2]>| Line { name: one.name().to_string(), points, stroke: Stroke::Strong };
+    let line = |one: &TrainedModel, points: Vec<[f64; 2]>| Line {
+        name: one.name().to_string(),
+        points,
+        stroke: Stroke::Strong,
+    };
     let loss = Lines {
         title: "training loss".into(),
         x: "step".into(),
@@ -48,8 +51,8 @@ pub fn write(path: &Path, trained: &[Trained], device: &Device) -> Result<(), Fa
     put(path, &page.html())
 }
 
-/// The mean loss of ten steps at a time: single steps are noise.
-fn smoothed(trained: &Trained) -> Vec<[f64; 2]> {
+/// The mean loss over every ten steps, because single steps are noisy.
+fn smoothed(trained: &TrainedModel) -> Vec<[f64; 2]> {
     let mean = |steps: &[regard::evaluate::StepRecord]| {
         let loss = steps.iter().map(|step| step.loss).sum::<f64>() / steps.len() as f64;
         Some([steps.last()?.step as f64, loss])

@@ -1,4 +1,4 @@
-//! Signals that end a run after its step.
+//! Signals that stop a run after its step.
 
 use regard::train::Ranks;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::failure::Failure;
 
-/// Ctrl-C, or a request to terminate: ends a run after its step; a second one ends the process at once.
+/// SIGINT or SIGTERM: stops a run after its step; a second one ends the process at once.
 ///
-/// A launcher may pass one signal on twice, and kills by itself when it has waited long enough.
+/// Under a launcher a second signal is ignored: it may forward one signal twice, and kills the job itself after a while.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicI32>);
 
@@ -20,17 +20,18 @@ impl Interrupt {
         let (alone, first) = (ranks.count() == 1, ranks.rank() == 0);
         let received = Arc::new(AtomicI32::new(0));
         let seen = received.clone();
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-            .map_err(|error| Failure::ours(format!("cannot listen to signals: {error}"), "is this a usual system?"))?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| {
+            Failure::ours(format!("cannot listen to signals: {error}"), "is this platform supported?")
+        })?;
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 let again = seen.swap(signal, Ordering::SeqCst) != 0;
                 if again && alone {
                     std::process::exit(128 + signal);
                 }
-                // the run says more when its step is done
+                // the run prints more when its step is done
                 if alone {
-                    let _ = writeln!(stderr(), "\nstopping after this step; once more ends at once");
+                    let _ = writeln!(stderr(), "\nstopping after this step; again to stop at once");
                 } else if first && !again {
                     let _ = writeln!(stderr(), "stopping after the next step");
                 }
@@ -43,7 +44,7 @@ impl Interrupt {
         self.0.load(Ordering::SeqCst) != 0
     }
 
-    /// The status with which shells report the signal that came.
+    /// The exit status for the signal, as in shells.
     pub fn status(&self) -> u8 {
         match self.0.load(Ordering::SeqCst) {
             0 => 130,

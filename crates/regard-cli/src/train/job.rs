@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
-/// Longer than the launcher takes to end a job.
+/// Longer than a launcher takes to end a job.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Runs the part of this process. One that fails says so with its rank and ends the whole job.
+/// Runs this process's part. A process that fails prints the error with its rank and ends the whole job.
 pub fn run(ranks: Mpi, part: impl FnOnce(&Mpi) -> Result<(), Failure>) -> Result<(), Failure> {
-    // a panic that went on from here would wait for the others while they wait for us
+    // a panic must not unwind past this: MPI would wait for the others, and they for us
     match Failure::of_panics(AssertUnwindSafe(|| part(&ranks))) {
         Err(failure @ (Failure::Input { .. } | Failure::Ours { .. } | Failure::Found { .. })) => {
-            // what all of them found is told once: the first ends the others here
+            // an error that all ranks have is printed once, by rank 0, which then ends the job
             if ranks.rank() > 0 {
                 std::thread::sleep(PATIENCE);
             }
@@ -22,7 +22,7 @@ pub fn run(ranks: Mpi, part: impl FnOnce(&Mpi) -> Result<(), Failure>) -> Result
             failure.tell(false);
             ranks.abort(failure.status())
         }
-        // told before we wait for the others: a launcher that was stopped too may end us while we do
+        // printed before waiting for the others, because the launcher may end us while we wait
         Err(failure @ Failure::Stopped { .. }) => {
             failure.tell(false);
             drop(ranks);

@@ -1,4 +1,4 @@
-//! The pictures and pages of a run.
+//! The report and figures of a run.
 
 use regard::evaluate::TestRecord;
 use regard::file::replace;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// How a run was begun, and taken up.
+/// How a run was started and resumed.
 #[derive(Serialize, Deserialize)]
 struct Origin {
     command: String,
@@ -76,7 +76,7 @@ fn put_in(folder: &Path) -> impl Fn(&str, &str) -> Result<(), Failure> + '_ {
     }
 }
 
-/// How the run was begun: written once.
+/// How the run was started; written once.
 fn origin(folder: &Path, seed: u64, put: &dyn Fn(&str, &str) -> Result<(), Failure>) -> Result<Origin, Failure> {
     let there = std::fs::read(folder.join("run.json")).ok();
     if let Some(origin) = there.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {

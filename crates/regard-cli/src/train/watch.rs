@@ -1,4 +1,4 @@
-//! What a person sees of a run: a bar on a terminal, plain lines elsewhere.
+//! Shows the progress of a run: a bar on a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use regard::evaluate::{TaskInfo, Values};
@@ -13,12 +13,12 @@ use super::interrupt::Interrupt;
 use super::report::write_report;
 use crate::failure::Failure;
 
-/// How often a line is written where there is no terminal.
+/// Time between lines without a terminal.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// Watches a run, and writes its report as it goes.
+/// Prints progress, and writes the report during the run.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ProgressReporter {
     recipe: AnyRecipe,
     folder: PathBuf,
     task: TaskInfo,
@@ -26,14 +26,14 @@ pub struct Watch {
     bar: Option<ProgressBar>,
     steps: usize,
     last: Instant,
-    /// The metric that decides, as it was last.
+    /// The last value of the deciding metric.
     primary: String,
     facts: Vec<(String, String)>,
-    /// What failed while watching; it does not stop the run.
+    /// The first error while printing or reporting; it does not stop the run.
     problem: Option<Failure>,
 }
 
-impl Watch {
+impl ProgressReporter {
     pub fn new(recipe: &AnyRecipe, folder: &Path, interrupt: Interrupt) -> Self {
         let bar = stderr().is_terminal().then(|| ProgressBar::new(1));
         if let Some(bar) = &bar {
@@ -57,19 +57,19 @@ impl Watch {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            // nobody reads it: the run goes on
+            // stderr is closed: the run continues
             None => drop(writeln!(stderr(), "{text}")),
         }
     }
 
-    /// Writes the report so far; what fails is told at the end.
+    /// Writes the report so far; an error is reported at the end.
     fn report(&mut self, tested: Option<(&regard::evaluate::TestRecord, &Findings)>) {
         if let Err(failure) = write_report(&self.folder, &self.recipe, &self.facts, tested) {
             self.problem = Some(failure);
         }
     }
 
-    /// Shows an event; whether the run shall go on.
+    /// Shows an event; returns whether the run should continue.
     pub fn show(&mut self, event: &Event) -> bool {
         match event {
             Event::Begin { step, steps, epoch_steps, learning, note, facts } => {
@@ -83,9 +83,9 @@ impl Watch {
                 if let Some(note) = note {
                     self.line(&format!("note: {note}"));
                 }
-                self.line(&format!("learning    {learning} parameters in {steps} steps, {epoch_steps} an epoch"));
+                self.line(&format!("learning    {learning} parameters in {steps} steps, {epoch_steps} per epoch"));
                 if *step > 0 {
-                    self.line(&format!("goes on     after step {step}"));
+                    self.line(&format!("resuming    after step {step}"));
                 }
             }
             Event::Step(record) => {
@@ -114,7 +114,7 @@ impl Watch {
             }
             Event::Measuring { done, of } => {
                 if let Some(bar) = &self.bar {
-                    bar.set_message(format!("measuring {done} of {of}"));
+                    bar.set_message(format!("evaluating {done} of {of}"));
                 }
             }
             Event::Epoch { record, best } => {
@@ -146,7 +146,7 @@ impl Watch {
         self.task.show(values)
     }
 
-    /// Takes the bar away; what failed while watching.
+    /// Removes the bar; returns the error, if there was one.
     pub fn finish(self) -> Option<Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -18,7 +18,7 @@ pub const LONGEST: usize = 1024;
 /// Largest number of bytes of a sentence: longer ones are refused before tokenising.
 pub const LONGEST_BYTES: usize = 16 * LONGEST;
 
-/// Largest number of tokens in a batch, times the beam.
+/// Tokens in a batch times the beam width, at most.
 const BATCH: usize = 2000;
 
 /// A model with the tokenizers of source and target.
