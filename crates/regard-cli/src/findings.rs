@@ -1,7 +1,7 @@
 //! The results of an analysis: text, data, a page, and figures in two formats.
 
 use regard::analyse::Check;
-use regard::report::{Figure, Page, Section, Table};
+use regard::report::{Figure, Page, PageSection, Table};
 use std::io::Write;
 use std::path::Path;
 
@@ -91,7 +91,7 @@ impl Findings {
     fn page(&self) -> Page {
         let mut page = Page::new(&self.title).lead(&self.lead);
         for part in &self.parts {
-            let mut section = Section::new(&part.title);
+            let mut section = PageSection::new(&part.title);
             if !part.text.is_empty() {
                 section = section.text(&part.text);
             }
@@ -113,7 +113,7 @@ impl Findings {
                 format!("{:.0e}", check.tolerance),
             ]);
         }
-        if self.checks.is_empty() { page } else { page.section(Section::new("checks").table(table)) }
+        if self.checks.is_empty() { page } else { page.section(PageSection::new("checks").table(table)) }
     }
 
     /// An error if a check fails.

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use regard::analyse::{Check, Cka, Gram, cka};
 use regard::data::Picture;
 use regard::report::Table;
-use regard::report::figure::{HeatMap, Shades};
+use regard::report::figure::{ColourScale, HeatMap};
 use serde_json::json;
 use std::io::{Write as _, stderr};
 
@@ -67,7 +67,7 @@ pub fn run(subjects: &[AnalysedModel], pictures: &Pictures, device: &Device) -> 
             columns: similarity.columns.clone(),
             values: similarity.values.clone(),
             decimals: 2,
-            shades: Shades::Even,
+            shades: ColourScale::Even,
         };
         let name = format!("cka-{}", parts.len());
         parts.push(

@@ -1,6 +1,6 @@
 //! `regard data check` for sentences in two languages.
 
-use regard::data::text::check::{Leak, PartCount, Place, TextReport, check};
+use regard::data::text::check::{Leak, ListedPair, PartCount, TextReport, check};
 use regard::data::text::{Languages, shortened};
 use serde::Serialize;
 use std::io::Write;
@@ -69,6 +69,6 @@ fn print(report: &TextReport, [first, second]: &[String; 2], out: &mut impl Writ
     Ok(())
 }
 
-fn describe_pair(Place { part, row, source, target }: &Place) -> String {
+fn describe_pair(ListedPair { part, row, source, target }: &ListedPair) -> String {
     format!("{} {row}: {} = {}", format!("{part:?}").to_lowercase(), shortened(source), shortened(target))
 }

@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 use regard::report::figure::{Line, Lines, Scale, Stroke};
-use regard::report::page::Picture;
-use regard::report::{Page, Section};
+use regard::report::page::PageImage;
+use regard::report::{Page, PageSection};
 use std::path::Path;
 
 use super::{TrainedModel, maps, put, table};
@@ -15,7 +15,7 @@ const SHOWN: usize = 8;
 pub fn write(path: &Path, trained: &[TrainedModel], device: &Device) -> Result<(), Failure> {
     let first = &trained[0];
     let batch = maps::pictures(first, SHOWN)?;
-    let picture = |row: maps::MapRow| Picture { png: row.png, description: row.description, caption: row.caption };
+    let picture = |row: maps::MapRow| PageImage { png: row.png, description: row.description, caption: row.caption };
     let mut pictures = vec![picture(maps::plain(&batch, first))];
     pictures.extend(trained.iter().map(|one| picture(maps::row(&batch, one, device))));
     let line = |one: &TrainedModel, points: Vec<[f64; 2]>| Line {
@@ -37,11 +37,11 @@ pub fn write(path: &Path, trained: &[TrainedModel], device: &Device) -> Result<(
             first.task.recipe.common.data,
             first.task.test.len()
         ))
-        .section(Section::new("how good").table(table(trained)?))
-        .section(Section::new("how they learned").figure(&loss))
-        .section(Section::new("where they look").pictures(pictures))
+        .section(PageSection::new("how good").table(table(trained)?))
+        .section(PageSection::new("how they learned").figure(&loss))
+        .section(PageSection::new("where they look").pictures(pictures))
         .section(
-            Section::new("more").facts(
+            PageSection::new("more").facts(
                 trained
                     .iter()
                     .map(|one| (one.name().to_string(), one.folder.join("REPORT.html").display().to_string()))

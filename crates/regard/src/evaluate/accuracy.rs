@@ -1,4 +1,4 @@
-//! Answers of a classifier, and how many of them are right.
+//! Top-k predictions of a classifier, and its accuracy.
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 use super::number::or_nan;
 use crate::function::log_softmax;
 
-/// A class and how sure the model is of it.
+/// A predicted class with its probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Answer {
     pub class: usize,
     pub probability: f32,
 }
 
-/// `[B, classes]`: the `top` best answers for each picture, the best first; equal ones in the order of classes.
+/// `[B, classes]`: the `top` most probable classes of each picture, the best first; ties in the order of classes.
 pub fn answers(logits: Tensor<2>, top: usize) -> Vec<Vec<Answer>> {
     let [_, classes] = logits.dims();
     let scores: Vec<f32> = log_softmax(logits).into_data().iter::<f32>().collect();
     scores.chunks(classes).map(|row| best(row, top)).collect()
 }
 
-/// The `top` best answers among the logarithms of probabilities.
+/// The `top` best classes by log-probability.
 pub(super) fn best(row: &[f32], top: usize) -> Vec<Answer> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
     order.into_iter().take(top).map(|class| Answer { class, probability: row[class].exp() }).collect()
 }
 
-/// The logarithms of probabilities of each picture, with its label.
+/// The log-probabilities of each picture, with its label.
 ///
 /// # Panics
-/// When there is not one label for each picture, or a label is not among the classes.
+/// When the number of labels is not the number of pictures, or a label is not a class.
 pub(super) fn log_probabilities(logits: Tensor<2>, labels: &[usize]) -> Vec<(Vec<f32>, usize)> {
     let [pictures, classes] = logits.dims();
     assert!(pictures == labels.len(), "evaluate: {pictures} pictures have {} labels", labels.len());
@@ -41,7 +41,7 @@ pub(super) fn log_probabilities(logits: Tensor<2>, labels: &[usize]) -> Vec<(Vec
     scores.chunks(classes).map(<[f32]>::to_vec).zip(labels.iter().copied()).collect()
 }
 
-/// Counts of right answers, and the loss, over pictures seen so far.
+/// Counts of correct predictions, and the loss, over the pictures so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
     pub pictures: usize,
@@ -55,14 +55,14 @@ impl Accuracy {
     /// Adds the logits of some pictures and their true classes.
     ///
     /// # Panics
-    /// When there is not one label for each picture, or a label is not among the classes.
+    /// When the number of labels is not the number of pictures, or a label is not a class.
     pub fn add(&mut self, logits: Tensor<2>, labels: &[usize]) {
         for (row, label) in log_probabilities(logits, labels) {
             self.count(&row, &best(&row, 5), label);
         }
     }
 
-    /// Adds a picture by the logarithms of its probabilities and its five best answers.
+    /// Adds a picture by its log-probabilities and its five best classes.
     pub(super) fn count(&mut self, row: &[f32], best: &[Answer], label: usize) {
         self.pictures += 1;
         self.right_first += usize::from(best[0].class == label);
@@ -70,12 +70,12 @@ impl Accuracy {
         self.sum_of_losses -= f64::from(row[label]);
     }
 
-    /// Share of pictures whose best answer is right.
+    /// Top-1 accuracy.
     pub fn top1(&self) -> f64 {
         self.right_first as f64 / self.pictures as f64
     }
 
-    /// Share of pictures with the right class among the five best.
+    /// Top-5 accuracy.
     pub fn top5(&self) -> f64 {
         self.right_in_five as f64 / self.pictures as f64
     }

@@ -1,47 +1,47 @@
-//! Whether a model is right as often as it claims to be (Guo et al. 2017).
+//! Calibration: whether confidence matches accuracy (Guo et al. 2017).
 
 use serde::{Deserialize, Serialize};
 
 use super::number::or_nan;
 
-/// Bins of equal width that confidences from 0 to 1 fall into.
+/// Number of equal bins for confidences from 0 to 1.
 pub const BINS: usize = 15;
 
-/// Pictures whose best answers were given with about the same probability.
+/// Pictures with about the same confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     pub pictures: u64,
     right: u64,
-    /// Sum of the probabilities of the best answers.
+    /// Sum of the confidences.
     #[serde(deserialize_with = "or_nan")]
     confidence: f64,
 }
 
 impl Bin {
-    /// Share of right answers; not a number when the bin is empty.
+    /// Accuracy; NaN if the bin is empty.
     #[must_use]
     pub fn accuracy(&self) -> f64 {
         self.right as f64 / self.pictures as f64
     }
 
-    /// Mean probability of the best answers; not a number when the bin is empty.
+    /// Mean confidence; NaN if the bin is empty.
     #[must_use]
     pub fn confidence(&self) -> f64 {
         self.confidence / self.pictures as f64
     }
 }
 
-/// Confidences and how often they were justified, over pictures seen so far.
+/// Confidence and accuracy in bins, over the pictures so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Calibration {
-    /// From unsure to sure.
+    /// By increasing confidence.
     pub bins: [Bin; BINS],
 }
 
 impl Calibration {
     pub(super) fn count(&mut self, probability: f64, right: bool) {
-        // a bin holds its upper end, so that certainty is in the last one
+        // bins include their upper end, so that 1.0 is in the last one
         let bin = (probability * BINS as f64).ceil() as usize;
         let bin = &mut self.bins[bin.clamp(1, BINS) - 1];
         bin.pictures += 1;

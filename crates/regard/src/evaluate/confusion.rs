@@ -1,8 +1,8 @@
-//! Which classes are taken for which.
+//! The confusion matrix.
 
 use serde::{Deserialize, Serialize};
 
-/// `counts[true class][best answer]`, over pictures seen so far.
+/// `counts[true class][predicted class]`, over the pictures so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Confusion {
@@ -11,7 +11,7 @@ pub struct Confusion {
 
 impl Confusion {
     /// # Panics
-    /// When the label or the answer is not among the classes.
+    /// When the label or the prediction is not a class.
     pub(super) fn count(&mut self, classes: usize, label: usize, answer: usize) {
         if self.counts.is_empty() {
             self.counts = vec![vec![0; classes]; classes];
@@ -19,27 +19,27 @@ impl Confusion {
         self.counts[label][answer] += 1;
     }
 
-    /// Pictures of a class.
+    /// Number of pictures of a class.
     #[must_use]
     pub fn pictures(&self, class: usize) -> u64 {
         self.counts[class].iter().sum()
     }
 
-    /// The share of a class's pictures that were answered right; not a number for a class without pictures.
+    /// The recall of a class; NaN for a class without pictures.
     #[must_use]
     pub fn accuracy(&self, class: usize) -> f64 {
         self.counts[class][class] as f64 / self.pictures(class) as f64
     }
 
-    /// The class that a class is most often taken for, and how often; none when it never is.
+    /// The class that a class is most often mistaken for, and how often; none if never.
     #[must_use]
     pub fn taken_for(&self, class: usize) -> Option<(usize, u64)> {
         let others = self.counts[class].iter().copied().enumerate().filter(|&(answer, _)| answer != class);
-        // the first of equal ones
+        // the first on a tie
         others.filter(|&(_, count)| count > 0).max_by_key(|&(answer, count)| (count, std::cmp::Reverse(answer)))
     }
 
-    /// `[true class][answer]`: the share of each answer among the pictures of a class.
+    /// `[true class][predicted class]` as a fraction of the pictures of the true class.
     #[must_use]
     pub fn shares(&self) -> Vec<Vec<f64>> {
         let share = |row: &Vec<u64>| {

@@ -1,4 +1,4 @@
-//! Everything that is asked of a classifier, collected in one pass over the pictures.
+//! All metrics of a classifier, collected in one pass over the pictures.
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::accuracy::{best, log_probabilities};
 use super::{Accuracy, Calibration, Confusion};
 
-/// How a classifier did on pictures seen so far.
+/// The metrics of a classifier over the pictures so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     pub accuracy: Accuracy,
@@ -18,7 +18,7 @@ impl Evaluation {
     /// Adds the logits of some pictures, `[B, classes]`, and their true classes.
     ///
     /// # Panics
-    /// When there is not one label for each picture, a label is not among the classes, or there are other classes than before.
+    /// When the number of labels is not the number of pictures, a label is not a class, or the number of classes changes.
     pub fn add(&mut self, logits: Tensor<2>, labels: &[usize]) {
         let [_, classes] = logits.dims();
         let before = self.confusion.counts.len();

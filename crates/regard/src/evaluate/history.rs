@@ -1,4 +1,4 @@
-//! What a training run writes down as it goes: `metrics.jsonl`, one record a line.
+//! The history of a training run: `metrics.jsonl`, one record per line.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct StepRecord {
     pub epoch: usize,
     #[serde(deserialize_with = "or_nan")]
     pub loss: f64,
-    /// The parts of the loss by name, when it has several.
+    /// The parts of the loss by name, if it has several.
     #[serde(default, skip_serializing_if = "Values::is_empty", deserialize_with = "values_or_nan")]
     pub parts: Values,
     /// Learning rate.
@@ -22,7 +22,7 @@ pub struct StepRecord {
     pub rate: f64,
     #[serde(deserialize_with = "or_nan")]
     pub gradient_norm: f64,
-    /// Pictures, tokens or whatever the task counts, a second.
+    /// Pictures, tokens or other items of the task per second.
     #[serde(alias = "pictures_per_second", deserialize_with = "or_nan")]
     pub items_per_second: f64,
 }
@@ -36,10 +36,10 @@ pub struct EpochRecord {
     /// Mean loss of the epoch's steps.
     #[serde(deserialize_with = "or_nan")]
     pub train_loss: f64,
-    /// Seconds that the epoch took, its validation included.
+    /// Duration of the epoch in seconds, validation included.
     #[serde(deserialize_with = "or_nan")]
     pub seconds: f64,
-    /// What the task measured, each under its own name.
+    /// The metrics of the task by name.
     #[serde(flatten, deserialize_with = "values_or_nan")]
     pub metrics: Values,
 }
@@ -54,7 +54,7 @@ pub struct TestRecord {
 }
 
 impl EpochRecord {
-    /// A metric by name; not a number when it was not measured.
+    /// A metric by name; NaN if it was not measured.
     #[must_use]
     pub fn metric(&self, name: &str) -> f64 {
         self.metrics.get(name).copied().unwrap_or(f64::NAN)
@@ -62,7 +62,7 @@ impl EpochRecord {
 }
 
 impl TestRecord {
-    /// A metric by name; not a number when it was not measured.
+    /// A metric by name; NaN if it was not measured.
     #[must_use]
     pub fn metric(&self, name: &str) -> f64 {
         self.metrics.get(name).copied().unwrap_or(f64::NAN)
@@ -79,7 +79,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// The record as a line of its own, with its end.
+    /// The record as a line, with its newline.
     #[must_use]
     pub fn line(&self) -> String {
         serde_json::to_string(self).expect("plain data serialises") + "\n"
@@ -88,16 +88,16 @@ impl Record {
     /// Reads a line.
     ///
     /// # Errors
-    /// Why it is no record.
+    /// Why it is not a record.
     pub fn parse(line: &str) -> Result<Self, String> {
         let record: Self = serde_json::from_str(line).map_err(|error| {
-            // the reader tells a position in this one line, which says nothing
+            // serde's position within the line is of no use
             let reason = error.to_string();
             reason.split(" at line ").next().unwrap_or_default().to_string()
         })?;
         Ok(match record {
             Self::Epoch(mut epoch) => {
-                // runs that were begun before there was a validation part
+                // runs from before there was a validation part
                 if let Some(loss) = epoch.metrics.remove("test_loss") {
                     epoch.metrics.entry("loss".into()).or_insert(loss);
                 }
@@ -113,12 +113,12 @@ impl Record {
 pub struct History {
     pub steps: Vec<StepRecord>,
     pub epochs: Vec<EpochRecord>,
-    /// None while the run goes on, or when the data has no test part.
+    /// None until the run is finished, or if the data has no test part.
     pub test: Option<TestRecord>,
 }
 
 impl History {
-    /// The best epoch by a metric, the first of equal ones.
+    /// The best epoch by a metric; the first on a tie.
     pub fn best(&self, metric: &Metric) -> Option<&EpochRecord> {
         let score = |epoch: &EpochRecord| metric.score(epoch.metric(&metric.name));
         let measured = self.epochs.iter().filter(|epoch| score(epoch).is_finite());
@@ -146,7 +146,7 @@ impl History {
         }
     }
 
-    /// Reads the lines of `metrics.jsonl`; a last line without its end was being written when the run stopped, and is left out.
+    /// Reads the lines of `metrics.jsonl`. A last line without a newline was being written when the run stopped, and is ignored.
     ///
     /// # Errors
     /// When any other line is not a record; the error names it.
@@ -161,7 +161,7 @@ impl History {
     }
 }
 
-/// The lines of a text that have their end.
+/// The complete lines of a text.
 pub(crate) fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
     text.rfind('\n').map_or("", |end| &text[..end]).lines()
 }

@@ -1,24 +1,24 @@
-//! Named numbers that tell how good a model is, and which of them decides.
+//! Named metrics with a direction, and the one that decides.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What was measured, by the names of [`Metric`]s; what was not measured is not there.
+/// Measured values by the names of [`Metric`]s.
 pub type Values = BTreeMap<String, f64>;
 
 /// A number that a task reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// In files and JSON.
+    /// Name in files and JSON.
     pub name: Cow<'static, str>,
-    /// In tables and figures.
+    /// Label in tables and figures.
     pub label: Cow<'static, str>,
     pub better: Better,
     pub unit: Unit,
 }
 
-/// Which way a metric gets better.
+/// Whether higher or lower values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -30,7 +30,7 @@ pub enum Better {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// A share from 0 to 1, shown times 100.
+    /// A fraction from 0 to 1, shown times 100.
     Percent,
     Number,
 }
@@ -59,7 +59,7 @@ impl Metric {
         }
     }
 
-    /// The label with its unit, for the head of a column or an axis.
+    /// The label with its unit, for a column or an axis.
     #[must_use]
     pub fn heading(&self) -> String {
         match self.unit {
@@ -68,7 +68,7 @@ impl Metric {
         }
     }
 
-    /// The value for people.
+    /// The formatted value.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         match self.unit {
@@ -88,7 +88,7 @@ pub struct TaskInfo {
     pub task: Cow<'static, str>,
     /// The name of the metric that decides which epoch is the best.
     pub primary: Cow<'static, str>,
-    /// What the training speed counts.
+    /// The items of training speed, such as pictures.
     pub items: Cow<'static, str>,
     pub metrics: Cow<'static, [Metric]>,
 }
@@ -111,16 +111,16 @@ impl TaskInfo {
     /// Reads the text of `task.json`.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is invalid.
     pub fn read(text: &str) -> Result<Self, String> {
         let info: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match info.metric(&info.primary) {
             Some(_) => Ok(info),
-            None => Err(format!("`{}` is none of its metrics", info.primary)),
+            None => Err(format!("`{}` is not one of its metrics", info.primary)),
         }
     }
 
-    /// Every metric that was measured, as people read it: `top-1 accuracy 81.20 %`.
+    /// All measured metrics, formatted: `top-1 accuracy 81.20 %`.
     #[must_use]
     pub fn show(&self, values: &Values) -> String {
         let shown = self.metrics.iter().filter_map(|metric| {

@@ -1,9 +1,9 @@
-//! Numbers in JSON, which has neither infinity nor "not a number": both are written as `null`.
+//! Numbers in JSON, which has neither infinity nor NaN: both are written as `null`.
 
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// Reads `null` as "not a number".
+/// Reads `null` as NaN.
 pub fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }

@@ -1,4 +1,4 @@
-//! What a model makes of pictures that are turned: the test of "Exploring Self-attention for Image Recognition" (2020).
+//! Accuracy on rotated and flipped pictures, as in "Exploring Self-attention for Image Recognition" (2020).
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Accuracy;
 use crate::Error;
 
-/// How a picture is turned, as a viewer sees it.
+/// A rotation or flip, as a viewer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turn {
@@ -14,7 +14,7 @@ pub enum Turn {
     Clockwise90,
     Clockwise180,
     Clockwise270,
-    /// Rows in reverse order: a mirror image, unlike half a turn.
+    /// Rows in reverse order: a vertical flip, unlike a rotation by 180 degrees.
     UpsideDown,
 }
 
@@ -23,7 +23,7 @@ impl Turn {
     pub const ALL: [Self; 5] =
         [Self::None, Self::Clockwise90, Self::Clockwise180, Self::Clockwise270, Self::UpsideDown];
 
-    /// What the paper's column says.
+    /// The paper's column name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,10 +35,10 @@ impl Turn {
         }
     }
 
-    /// Turns images `[B, C, H, W]`.
+    /// Rotates or flips images `[B, C, H, W]`.
     ///
     /// # Errors
-    /// When a quarter turn would change the shape of the images.
+    /// When a rotation by 90 or 270 degrees would change the shape of the images.
     pub fn apply(self, images: Tensor<4>) -> Result<Tensor<4>, Error> {
         let [_, _, rows, columns] = images.dims();
         if matches!(self, Self::Clockwise90 | Self::Clockwise270) && rows != columns {
@@ -55,23 +55,23 @@ impl Turn {
     }
 }
 
-/// One model's answers for the same pictures under every turn.
+/// The accuracy of one model on the same pictures, rotated and flipped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Robustness {
-    /// What the model is called.
+    /// The model's name.
     pub name: String,
     /// In the order of [`Turn::ALL`].
     pub accuracy: [Accuracy; Turn::ALL.len()],
 }
 
 impl Robustness {
-    /// Shows a model a batch `[B, C, H, W]` under every turn.
+    /// Runs a model on all versions of a batch `[B, C, H, W]`.
     ///
     /// # Errors
     /// When the images are not square.
     ///
     /// # Panics
-    /// When there is not one label for each picture.
+    /// When the number of labels is not the number of pictures.
     pub fn add(
         &mut self,
         images: Tensor<4>,
@@ -84,13 +84,13 @@ impl Robustness {
         Ok(())
     }
 
-    /// Share of right answers under a turn.
+    /// Top-1 accuracy on one version.
     #[must_use]
     pub fn top1(&self, turn: Turn) -> f64 {
         self.accuracy[turn as usize].top1()
     }
 
-    /// How much a turn takes from the share of right answers.
+    /// The drop in accuracy on one version.
     #[must_use]
     pub fn drop(&self, turn: Turn) -> f64 {
         self.top1(Turn::None) - self.top1(turn)

@@ -1,10 +1,10 @@
-//! How good translations are, beside those of people: BLEU and chrF as `sacrebleu` computes them.
+//! BLEU and chrF, as `sacrebleu` computes them.
 //!
-//! - BLEU: Papineni et al. 2002; words by the rules of `mteval-v13a`, n-grams up to four, a missing count halved once more
-//!   each time (`exp`), the length of the nearest reference.
-//! - chrF: Popović 2015; characters up to six without spaces, recall counts twice.
+//! - BLEU: Papineni et al. 2002; words by the rules of `mteval-v13a`, n-grams up to four, exponential smoothing
+//!   (`exp`), the length of the closest reference.
+//! - chrF: Popović 2015; character n-grams up to six without spaces, recall counts twice.
 //!
-//! Counts are summed over the whole text before anything is divided.
+//! Both are corpus scores: counts are summed over the whole text before dividing.
 
 use serde::Serialize;
 use std::collections::HashMap;
@@ -14,19 +14,19 @@ const WORDS: usize = 4;
 /// Longest n-gram of characters.
 const CHARACTERS: usize = 6;
 
-/// Scores of a text, from 0 to 100.
+/// Scores of a corpus, from 0 to 100.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TranslationScore {
     pub bleu: f64,
-    /// Share of right n-grams, one to four words, in percent.
+    /// n-gram precision for one to four words, in percent.
     pub precisions: [f64; WORDS],
-    /// Below 1 when the text is too short.
+    /// Brevity penalty: below 1 if the text is too short.
     pub brevity_penalty: f64,
     pub chrf: f64,
     pub sentences: usize,
 }
 
-/// Compares translations with one or more references of each.
+/// Scores translations against one or more references each.
 ///
 /// # Panics
 /// When there are not as many translations as references.
@@ -50,7 +50,7 @@ pub fn score(translations: &[impl AsRef<str>], references: &[Vec<String>]) -> Tr
             right[n - 1] += counts.iter().map(|(gram, count)| *count.min(most.get(gram).unwrap_or(&0))).sum::<usize>();
         }
         length += words.len();
-        // the nearest, and of two as near the shorter one
+        // the closest length; on a tie the shorter
         let nearest = references_in_words.iter().map(Vec::len);
         wanted += nearest.min_by_key(|reference| (reference.abs_diff(words.len()), *reference)).unwrap_or(0);
         let best = references

@@ -1,21 +1,21 @@
-//! Where a translator looked: a page on which a word shows what it looks at, the same as data, and the alignment.
+//! The attention of a translator: an interactive page, its data, and the alignment.
 
 use maud::{DOCTYPE, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
-use super::figure::{Figure as _, HeatMap, Shades};
+use super::figure::{ColourScale, Figure as _, HeatMap};
 use super::page::head;
 use crate::Error;
 use crate::translate::Attended;
 
-/// Everything that one sentence attended to.
+/// All attention weights of one translation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionReport {
     pub text: String,
     pub translation: String,
-    /// The tokens that were read.
+    /// The source tokens.
     pub source: Vec<String>,
-    /// The tokens before each step of writing.
+    /// The input token of each decoding step.
     pub target: Vec<String>,
     pub layers: Vec<AttentionLayer>,
 }
@@ -23,22 +23,22 @@ pub struct AttentionReport {
 /// The weights of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionLayer {
-    /// As it was recorded, such as `decoder.layers.0.multihead_attn`.
+    /// The recorded name, such as `decoder.layers.0.multihead_attn`.
     pub name: String,
     pub kind: AttentionKind,
     /// `[head][query][key]`
     pub heads: Vec<Vec<Vec<f32>>>,
 }
 
-/// Who looks at what.
+/// The kind of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttentionKind {
-    /// Words that were read, at each other.
+    /// Encoder self-attention.
     Encoder,
-    /// Words that were written, at those before them.
+    /// Decoder self-attention.
     Decoder,
-    /// Words that were written, at those that were read.
+    /// Cross-attention.
     Cross,
 }
 
@@ -55,10 +55,10 @@ impl AttentionKind {
 }
 
 impl AttentionReport {
-    /// Of what was recorded while a sentence became its translation.
+    /// From what was recorded during a translation.
     ///
     /// # Errors
-    /// When something else was recorded than weights by head.
+    /// When the recorded tensors are not weights by head.
     pub fn of(text: &str, translation: &str, attended: Attended) -> Result<Self, Error> {
         let Attended { source, target, trace } = attended;
         let mut layers = Vec::new();
@@ -73,7 +73,7 @@ impl AttentionReport {
         Ok(Self { text: text.into(), translation: translation.into(), source, target, layers })
     }
 
-    /// The words that look, and those that are looked at.
+    /// The queries and the keys.
     #[must_use]
     pub fn words(&self, kind: AttentionKind) -> [&[String]; 2] {
         match kind {
@@ -83,7 +83,7 @@ impl AttentionReport {
         }
     }
 
-    /// What was written against what was read: the mean over all heads of all layers that look across.
+    /// The alignment of target and source: the mean of all cross-attention heads.
     #[must_use]
     pub fn alignment(&self) -> HeatMap {
         let heads: Vec<&Vec<Vec<f32>>> = self
@@ -95,7 +95,7 @@ impl AttentionReport {
         let mean = |row: usize, column: usize| {
             heads.iter().map(|head| f64::from(head[row][column])).sum::<f64>() / heads.len() as f64
         };
-        // the row before a token is that of the step which wrote it
+        // a token was written by the step of the row before it
         let written = self.target.iter().skip(1).cloned().chain(["</s>".to_string()]).collect::<Vec<_>>();
         let rows = 0..self.target.len();
         HeatMap {
@@ -106,7 +106,7 @@ impl AttentionReport {
             rows: written.iter().map(|token| shown(token)).collect(),
             columns: self.source.iter().map(|token| shown(token)).collect(),
             decimals: 2,
-            shades: Shades::Root,
+            shades: ColourScale::Root,
         }
     }
 
@@ -116,7 +116,7 @@ impl AttentionReport {
         serde_json::to_string(self).expect("plain data")
     }
 
-    /// The page, in one file that fetches nothing.
+    /// The page as one self-contained file.
     #[must_use]
     pub fn html(&self) -> String {
         // `</script>` in a sentence must not end the script
@@ -151,7 +151,7 @@ impl AttentionReport {
     }
 }
 
-/// A token as people read it.
+/// A token for display.
 fn shown(token: &str) -> String {
     token.trim_start_matches('▁').to_string()
 }

@@ -1,19 +1,19 @@
-//! From values to places on an axis, and the values worth a mark.
+//! Maps values to positions on an axis, and chooses tick marks.
 
 use serde::{Deserialize, Serialize};
 
-/// How values become distances.
+/// Linear or logarithmic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     #[default]
     Linear,
-    /// Values that are not positive are gaps.
+    /// Values of 0 or below are gaps.
     Logarithmic,
 }
 
 impl Scale {
-    /// Whether a value has a place; those near the ends of the numbers have none, so that differences stay finite.
+    /// Whether a value can be drawn; extremely large ones cannot, so that differences stay finite.
     pub fn shows(self, value: f64) -> bool {
         match self {
             Self::Linear => value.is_finite() && value.abs() < 1e300,
@@ -28,11 +28,11 @@ pub struct Axis {
     scale: Scale,
     pub low: f64,
     pub high: f64,
-    /// All values are whole numbers, and so are the marks.
+    /// Whether all values are integers, so that ticks are too.
     whole: bool,
 }
 
-/// A value worth a mark.
+/// A tick mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
     pub value: f64,
@@ -40,7 +40,7 @@ pub struct Tick {
 }
 
 impl Axis {
-    /// From the least to the greatest value that the scale shows; none when there is none.
+    /// The range of the values that the scale can show; none if there are none.
     pub fn around(values: impl Iterator<Item = f64>, scale: Scale) -> Option<Self> {
         let (mut low, mut high, mut whole) = (f64::INFINITY, f64::NEG_INFINITY, true);
         for value in values.filter(|value| scale.shows(*value)) {
@@ -50,7 +50,7 @@ impl Axis {
         if low > high {
             return None;
         }
-        // equal values, or as good as equal, get some room
+        // equal or nearly equal values get a margin
         if high - low <= 1e-9 * low.abs().max(high.abs()) {
             (low, high) = match scale {
                 Scale::Linear if whole => (low - 1.0f64.max(low.abs() * 1e-3), high + 1.0f64.max(high.abs() * 1e-3)),
@@ -61,12 +61,12 @@ impl Axis {
         Some(Self { scale, low, high, whole })
     }
 
-    /// The same with a little room at both ends.
+    /// Adds a small margin at both ends.
     pub fn with_room(self) -> Self {
         match self.scale {
             Scale::Linear => {
                 let room = 0.04 * (self.high - self.low);
-                // a curve of shares or losses does not need room below zero
+                // no margin below zero
                 let low = if self.low >= 0.0 { (self.low - room).max(0.0) } else { self.low - room };
                 Self { low, high: self.high + room, ..self }
             }
@@ -77,7 +77,7 @@ impl Axis {
         }
     }
 
-    /// From 0 at the low end to 1 at the high end; none where the scale does not show the value.
+    /// The position from 0 to 1; none if the scale cannot show the value.
     pub fn share(&self, value: f64) -> Option<f64> {
         self.scale.shows(value).then(|| match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -85,7 +85,7 @@ impl Axis {
         })
     }
 
-    /// Round values within the range, at most so many.
+    /// At most `most` round values within the range.
     pub fn ticks(&self, most: usize) -> Vec<Tick> {
         let values = match self.scale {
             Scale::Linear => self.linear(most),
@@ -111,7 +111,7 @@ impl Axis {
         {
             let values = |power: i32| leading.iter().map(move |digit| digit * 10f64.powi(power));
             let values: Vec<f64> = (low..=high).flat_map(values).filter(inside).collect();
-            // too narrow a range for powers is nearly linear
+            // within a narrow range a logarithm is nearly linear
             if values.len() < 3 {
                 return self.linear(most);
             }
@@ -124,7 +124,7 @@ impl Axis {
     }
 }
 
-/// Labels with as many decimals as tell all values apart.
+/// Labels with just enough decimals to distinguish all values.
 fn labelled(values: &[f64]) -> Vec<Tick> {
     let plain = values.iter().all(|value| *value == 0.0 || (1e-4..1e6).contains(&value.abs()));
     let tell = |decimals: usize, value: f64| match plain {

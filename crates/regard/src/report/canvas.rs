@@ -8,22 +8,22 @@ use plotters::style::{Color as _, FontFamily, FontStyle, FontTransform, IntoText
 
 use crate::data::Picture;
 
-/// Plotters counts in whole units: a quarter of a pixel keeps curves smooth.
+/// Plotters has integer coordinates: units of a quarter pixel keep curves smooth.
 const UNIT: f64 = 4.0;
 
-/// Height of common text.
+/// Default text height.
 pub const TEXT: f64 = 12.0;
-/// Between the edge of the card and what is on it.
+/// Margin of the card.
 pub const MARGIN: f64 = 16.0;
 
 pub const CARD: RGBColor = RGBColor(0xff, 0xff, 0xff);
 pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 pub const FADED: RGBColor = RGBColor(0x59, 0x59, 0x59);
 pub const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
-/// Where a value is missing.
+/// Colour of missing values.
 pub const GAP: RGBColor = RGBColor(0xcc, 0xcc, 0xcc);
 
-/// Okabe and Ito's colours without yellow, which a light card swallows.
+/// Okabe and Ito's colours without yellow, which is hard to see on a light background.
 pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -34,7 +34,7 @@ pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0x00, 0x00, 0x00),
 ];
 
-/// Where a text is, seen from its place.
+/// Alignment of a text to its position.
 #[derive(Clone, Copy, Debug)]
 pub enum Anchor {
     Start,
@@ -75,13 +75,13 @@ impl Font {
     }
 }
 
-/// Where the shapes of one figure are put down.
+/// Collects the shapes of a figure.
 #[derive(Debug, Default)]
 pub struct Canvas {
     shapes: Vec<Shape>,
 }
 
-/// Something on a card.
+/// A shape on a card.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
     Text {
@@ -111,7 +111,7 @@ pub(super) enum Shape {
         radius: f64,
         colour: RGBColor,
     },
-    /// Lies below all other shapes.
+    /// Drawn below all other shapes.
     Picture {
         from: [f64; 2],
         to: [f64; 2],
@@ -119,7 +119,7 @@ pub(super) enum Shape {
     },
 }
 
-/// A finished figure, to be written in one format or another.
+/// A finished figure, to be written as SVG or PNG.
 #[derive(Clone, Debug)]
 pub struct Drawing {
     /// Columns and rows in pixels.
@@ -128,7 +128,7 @@ pub struct Drawing {
     pub(super) shapes: Vec<Shape>,
 }
 
-/// Draws a card of this many columns and rows with a title; the title is also what a screen reader says.
+/// Draws a card of this many columns and rows with a title; screen readers read the title.
 pub fn draw([width, height]: [f64; 2], title: &str, paint: impl FnOnce(&mut Canvas)) -> Drawing {
     let mut canvas = Canvas::default();
     let heading = Font::new(Anchor::Start).size(15.0).bold();
@@ -148,9 +148,9 @@ impl Drawing {
         std::iter::once(&card).chain(&self.shapes).for_each(|shape| shape.write(&mut svg));
         svg.present().expect(IN_MEMORY);
         drop(svg);
-        // plotters gives the size in units; here it is in pixels, and shrinks with the page
+        // plotters writes the size in units; here it is in pixels, and shrinks with the page
         let body = text.split_once('>').map_or("", |(_, body)| body);
-        // plotters knows no pictures: they follow the card
+        // plotters has no bitmaps: insert them after the background
         let (card, rest) = body.split_once("/>").unwrap_or((body, ""));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -210,7 +210,7 @@ impl Shape {
     }
 }
 
-/// A card that says why there is nothing on it.
+/// A card with the text "no data".
 pub fn nothing(size: [f64; 2], title: &str) -> Drawing {
     draw(size, title, |canvas| {
         let middle = [size[0] / 2.0, size[1] / 2.0];
@@ -260,12 +260,12 @@ fn place(at: [f64; 2]) -> (i32, i32) {
     (units(at[0]), units(at[1]))
 }
 
-/// About how wide a text is: fonts differ, this is on the safe side of common ones.
+/// An upper estimate of the width of a text in common fonts.
 pub fn width(text: &str, size: f64) -> f64 {
     0.6 * size * text.chars().count() as f64
 }
 
-/// The text, or its beginning, an ellipsis and its end when there is not enough room: names that begin alike end otherwise.
+/// Shortens a text in the middle if there is not enough room, because similar names often differ at the end.
 pub fn shorten(text: &str, size: f64, room: f64) -> String {
     if width(text, size) <= room {
         return text.to_string();

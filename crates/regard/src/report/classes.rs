@@ -1,6 +1,6 @@
-//! What a model answers for each class.
+//! Figures and tables of predictions by class.
 
-use super::figure::{HeatMap, Line, Lines, Scale, Shades, Stroke};
+use super::figure::{ColourScale, HeatMap, Line, Lines, Scale, Stroke};
 use super::table::Table;
 use crate::evaluate::{Calibration, Confusion};
 
@@ -9,7 +9,7 @@ fn name(names: &[String], class: usize) -> String {
     names.get(class).cloned().unwrap_or_else(|| class.to_string())
 }
 
-/// The share of each answer among the pictures of a class, in percent.
+/// The confusion matrix in percent of each true class.
 #[must_use]
 pub fn confusion(confusion: &Confusion, names: &[String]) -> HeatMap {
     let names: Vec<String> = (0..confusion.counts.len()).map(|class| name(names, class)).collect();
@@ -22,13 +22,12 @@ pub fn confusion(confusion: &Confusion, names: &[String]) -> HeatMap {
         columns: names,
         values: confusion.shares().into_iter().map(percent).collect(),
         decimals: 1,
-        // a few percent of mistakes are what one looks for
-        shades: Shades::Root,
+        // small percentages should be visible
+        shades: ColourScale::Root,
     }
 }
 
-/// How many pictures of each class are answered right, and what the others are mostly taken for; classes without
-/// pictures are left out.
+/// Recall and most frequent mistake of each class; classes without pictures are skipped.
 #[must_use]
 pub fn table(confusion: &Confusion, names: &[String]) -> Table {
     let mut table = Table::new().words("class").numbers("pictures").numbers("right %").words("mostly taken for");
@@ -44,7 +43,7 @@ pub fn table(confusion: &Confusion, names: &[String]) -> Table {
     table
 }
 
-/// How often answers are right beside how sure the model is of them.
+/// Reliability diagram: accuracy over confidence.
 #[must_use]
 pub fn calibration(calibration: &Calibration) -> Lines {
     let bins = calibration.bins.iter().filter(|bin| bin.pictures > 0);

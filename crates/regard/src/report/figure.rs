@@ -1,12 +1,12 @@
-//! Figures as SVG, each valid as a file and inside of a page, and as PNG.
+//! Figures as SVG, valid both as a file and inside a page, and as PNG.
 //!
-//! Colours are those of Okabe and Ito (2008), which people who see fewer colours can tell apart. A figure brings its own
-//! light background, so that it can be read on a dark page. Values that are not finite are gaps.
+//! Colours are those of Okabe and Ito (2008), which are safe for colour-blind readers. A figure has a light background, so
+//! that it is readable on a dark page. Values that are not finite are gaps.
 
 pub use super::axis::Scale;
 pub use super::bars::{Bar, Bars};
 pub use super::canvas::Drawing;
-pub use super::heat_map::{HeatMap, Shades};
+pub use super::heat_map::{ColourScale, HeatMap};
 pub use super::lines::{Line, Lines, Stroke};
 pub use super::sheet::{Panel, Sheet};
 
@@ -15,12 +15,12 @@ pub trait Figure {
     /// The figure as shapes on a card.
     fn drawing(&self) -> Drawing;
 
-    /// The whole figure as one `svg` element.
+    /// The figure as one `svg` element.
     fn svg(&self) -> String {
         self.drawing().svg()
     }
 
-    /// The whole figure as the bytes of a PNG file, at twice its size; letters are coarse there.
+    /// The figure as a PNG file, at twice its size, with a coarse font.
     fn png(&self) -> Vec<u8> {
         self.drawing().png()
     }

@@ -1,4 +1,4 @@
-//! What a task found out about a trained model, for its report.
+//! The results of a task for the report of a run.
 
 use super::canvas::Drawing;
 use super::table::Table;
@@ -8,7 +8,7 @@ use super::table::Table;
 pub struct Findings {
     /// Names and values.
     pub facts: Vec<(String, String)>,
-    /// With the names of their files.
+    /// Figures with their file names.
     pub figures: Vec<(&'static str, Drawing)>,
     pub tables: Vec<Table>,
 }

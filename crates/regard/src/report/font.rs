@@ -1,4 +1,4 @@
-//! Letters of three by five dots for the labels of sheets of pictures.
+//! A font of 3 x 5 dots for labels in bitmaps.
 
 use image::{Rgb, RgbImage};
 
@@ -8,7 +8,7 @@ const DOT: u32 = 2;
 /// Height of a line with its gap.
 pub const LINE: u32 = 7 * DOT;
 
-/// Rows from top to bottom, the leftmost dot highest. What has no letter is blank.
+/// Rows from top to bottom, the leftmost dot in the highest bit. Unknown characters are blank.
 fn glyph(letter: char) -> [u8; 5] {
     match letter.to_ascii_lowercase() {
         'a' => [0b010, 0b101, 0b111, 0b101, 0b101],
@@ -61,7 +61,7 @@ fn glyph(letter: char) -> [u8; 5] {
     }
 }
 
-/// Writes a line with its corner at `[left, top]`; what goes beyond `right` is left out.
+/// Writes a line with its corner at `[left, top]`; dots beyond `right` are cut off.
 pub fn write(sheet: &mut RgbImage, text: &str, [left, top]: [u32; 2], right: u32, ink: Rgb<u8>) {
     for (row, column) in dots(text) {
         for (down, along) in [(0, 0), (0, 1), (1, 0), (1, 1)] {

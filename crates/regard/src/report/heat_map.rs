@@ -1,4 +1,4 @@
-//! A matrix as a picture.
+//! Heat maps of matrices.
 
 use plotters::style::RGBColor;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::canvas::{
 };
 use super::figure::Figure;
 
-/// The widest matrix, and the longest name beside it.
+/// Largest width of the matrix, and of the row names.
 const MOST: f64 = 960.0;
 const NAMES: f64 = 120.0;
 
@@ -17,31 +17,31 @@ const NAMES: f64 = 120.0;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
     pub title: String,
-    /// What the rows are.
+    /// Label of the rows.
     pub row_label: String,
-    /// What the columns are.
+    /// Label of the columns.
     pub column_label: String,
     pub rows: Vec<String>,
     pub columns: Vec<String>,
-    /// `[row][column]`; one that is missing or not finite is gray.
+    /// `[row][column]`; missing or non-finite values are gray.
     pub values: Vec<Vec<f64>>,
     /// Decimals of the numbers, fewer when they do not fit.
     pub decimals: usize,
-    pub shades: Shades,
+    pub shades: ColourScale,
 }
 
-/// How values become shades.
+/// How values map to darkness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shades {
-    /// Twice the value is twice as dark.
+pub enum ColourScale {
+    /// Proportional.
     #[default]
     Even,
-    /// The square root of it, so that small values are seen beside large ones.
+    /// The square root, so that small values are visible next to large ones.
     Root,
 }
 
-impl Shades {
+impl ColourScale {
     fn darkness(self, share: f64) -> f64 {
         match self {
             Self::Even => share,
@@ -49,7 +49,7 @@ impl Shades {
         }
     }
 
-    /// The share that is so dark.
+    /// The reverse of [`darkness`](Self::darkness).
     fn share(self, darkness: f64) -> f64 {
         match self {
             Self::Even => darkness,
@@ -66,7 +66,7 @@ impl Figure for HeatMap {
         }
         let (low, high) = shown().fold((0.0f64, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
         let high = if high > low { high } else { low + 1.0 };
-        Grid::new(self, low, high).drawing()
+        HeatMapLayout::new(self, low, high).drawing()
     }
 }
 
@@ -76,8 +76,8 @@ impl HeatMap {
     }
 }
 
-/// Where everything is.
-struct Grid<'a> {
+/// The positions of all parts of the figure.
+struct HeatMapLayout<'a> {
     map: &'a HeatMap,
     low: f64,
     high: f64,
@@ -86,11 +86,11 @@ struct Grid<'a> {
     top: f64,
 }
 
-impl<'a> Grid<'a> {
+impl<'a> HeatMapLayout<'a> {
     fn new(map: &'a HeatMap, low: f64, high: f64) -> Self {
         let most = map.rows.len().max(map.columns.len()) as f64;
         let cell = (MOST / most).min(48.0);
-        // one size in quarters of a pixel for all cells, as long as they are not tiny
+        // the same size in quarter pixels for all cells, unless they are tiny
         let cell = if cell > 2.0 { (4.0 * cell).floor() / 4.0 } else { cell };
         let names = |names: &[String]| names.iter().map(|name| width(name, TEXT)).fold(0.0, f64::max).min(NAMES);
         Self { map, low, high, cell, left: MARGIN + 28.0 + names(&map.rows), top: MARGIN + 56.0 + names(&map.columns) }
@@ -113,7 +113,7 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// Every name, or every so manieth one when they would run into each other.
+    /// All names, or every n-th if they would overlap.
     fn names(&self, canvas: &mut Canvas) {
         let size = (0.85 * self.cell).clamp(8.0, TEXT);
         let stride = ((size + 0.5) / self.cell).ceil().max(1.0) as usize;
@@ -139,7 +139,7 @@ impl<'a> Grid<'a> {
                     continue;
                 };
                 let share = self.map.shades.darkness((value - self.low) / (self.high - self.low));
-                // most cells of a large matrix are zero, and are there already
+                // zeros have the colour of the background
                 if share > 0.0 {
                     canvas.rectangle(from, to, shade(share));
                 }
@@ -154,7 +154,7 @@ impl<'a> Grid<'a> {
                 }
             }
         }
-        // lines between cells that are large enough to be told apart
+        // lines between cells, if these are large enough
         if self.cell >= 6.0 {
             for row in 0..=self.map.rows.len() {
                 let height = self.top + row as f64 * self.cell;
@@ -167,7 +167,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The height of the numbers and their decimals: the most that fit into every cell.
+    /// Height and decimals of the numbers: the most that fit into every cell.
     fn numbers(&self) -> (f64, Option<usize>) {
         let values = || self.map.values.iter().flatten().filter(|value| Scale::Linear.shows(**value));
         let fits = |size: f64, decimals: usize| {
@@ -181,7 +181,7 @@ impl<'a> Grid<'a> {
             .map_or((TEXT, None), |(size, decimals)| (size, Some(decimals)))
     }
 
-    /// What the shades mean.
+    /// The colour bar.
     fn scale(&self, canvas: &mut Canvas, left: f64) {
         const STEPS: usize = 24;
         let height = 120.0;
@@ -193,14 +193,14 @@ impl<'a> Grid<'a> {
         let font = Font::new(Anchor::Start).size(11.0).colour(FADED);
         for darkness in [0.0, 0.5, 1.0] {
             let value = self.low + self.map.shades.share(darkness) * (self.high - self.low);
-            // the ends stay beside the strip
+            // keep the labels at the ends next to the bar
             let at = self.top + 5.0 + (height - 10.0) * (1.0 - darkness);
             canvas.text([left + 18.0, at], &format!("{value:.decimals$}"), font);
         }
     }
 }
 
-/// From nearly white to dark blue: one hue, so that lightness alone tells the value.
+/// From nearly white to dark blue: one hue, so that lightness shows the value.
 fn shade(share: f64) -> RGBColor {
     const ENDS: [[f64; 3]; 3] = [[247.0, 250.0, 253.0], [86.0, 160.0, 211.0], [8.0, 48.0, 107.0]];
     let share = share.clamp(0.0, 1.0);
@@ -223,7 +223,7 @@ mod tests {
             columns: names,
             values: (0..classes).map(|row| (0..classes).map(|column| value(row, column)).collect()).collect(),
             decimals: 1,
-            shades: Shades::Even,
+            shades: ColourScale::Even,
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_strip_says_what_half_dark_means() {
-        for (shades, half) in [(Shades::Even, "40.0"), (Shades::Root, "20.0")] {
+        for (shades, half) in [(ColourScale::Even, "40.0"), (ColourScale::Root, "20.0")] {
             let svg = HeatMap { shades, ..map(100, |row, column| if row == column { 80.0 } else { 0.0 }) }.svg();
             let numbers: Vec<&str> = svg.lines().filter(|line| line.ends_with(".0")).collect();
             assert_eq!(numbers, ["0.0", half, "80.0"]);

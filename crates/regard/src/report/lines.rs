@@ -1,4 +1,4 @@
-//! Curves over a common axis.
+//! Line charts.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +9,27 @@ use super::canvas::{
 use super::figure::Figure;
 
 const WIDTH: f64 = 860.0;
-/// Of the curves without what is around them.
+/// Size of the plot area.
 const HEIGHT: f64 = 280.0;
 
-/// Several named curves; a legend stands above them.
+/// A chart of several named curves, with a legend above.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lines {
     pub title: String,
-    /// What the horizontal axis is.
+    /// Label of the horizontal axis.
     pub x: String,
-    /// What the vertical axis is.
+    /// Label of the vertical axis.
     pub y: String,
-    /// Of the vertical axis.
+    /// Scale of the vertical axis.
     pub scale: Scale,
     pub lines: Vec<Line>,
 }
 
-/// A curve through points, which are joined in their order.
+/// A curve through points, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     pub name: String,
-    /// `[x, y]`; one that is not finite is a gap.
+    /// `[x, y]`; non-finite values are gaps.
     pub points: Vec<[f64; 2]>,
     pub stroke: Stroke,
 }
@@ -38,10 +38,10 @@ pub struct Line {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stroke {
-    /// With a dot at every point as long as they are few.
+    /// With a dot at every point, if there are few.
     #[default]
     Strong,
-    /// For many noisy points behind a stronger curve.
+    /// For noisy data behind a strong curve.
     Faint,
 }
 
@@ -57,7 +57,7 @@ impl Figure for Lines {
         let marks = y.ticks(7);
         let widest = marks.iter().map(|tick| width(&tick.label, TEXT)).fold(0.0, f64::max);
         let (left, right, bottom) = (MARGIN + 26.0 + widest, WIDTH - MARGIN - 10.0, top + HEIGHT);
-        let frame = Frame { left, right, top, bottom, x, y };
+        let frame = PlotArea { left, right, top, bottom, x, y };
         draw([WIDTH, bottom + 56.0], &self.title, |canvas| {
             legend.iter().for_each(|entry| entry.draw(canvas));
             frame.axes(canvas, &marks);
@@ -65,7 +65,7 @@ impl Figure for Lines {
             canvas.text([f64::midpoint(left, right), bottom + 38.0], &shorten(&self.x, TEXT, right - left), font);
             let beside = shorten(&self.y, TEXT, HEIGHT);
             canvas.text([MARGIN + 4.0, f64::midpoint(top, bottom)], &beside, font.upwards());
-            // faint curves lie behind the others
+            // faint curves behind the others
             for stroke in [Stroke::Faint, Stroke::Strong] {
                 for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| line.stroke == stroke) {
                     frame.curve(canvas, index, line);
@@ -76,8 +76,8 @@ impl Figure for Lines {
 }
 
 impl Lines {
-    /// Names and colours in as many rows as they need; a curve without a name has no entry.
-    fn legend(&self) -> Vec<Entry> {
+    /// The legend, in as many rows as needed; a curve without a name has no entry.
+    fn legend(&self) -> Vec<LegendEntry> {
         let mut at = [MARGIN, MARGIN + 34.0];
         let mut entries = Vec::new();
         for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.name.is_empty()) {
@@ -87,22 +87,22 @@ impl Lines {
             if at[0] > MARGIN && at[0] + room > WIDTH - MARGIN {
                 at = [MARGIN, at[1] + 20.0];
             }
-            entries.push(Entry { at, index, stroke: line.stroke, name });
+            entries.push(LegendEntry { at, index, stroke: line.stroke, name });
             at[0] += room;
         }
         entries
     }
 }
 
-/// A name in the legend.
-struct Entry {
+/// An entry of the legend.
+struct LegendEntry {
     at: [f64; 2],
     index: usize,
     stroke: Stroke,
     name: String,
 }
 
-impl Entry {
+impl LegendEntry {
     fn draw(&self, canvas: &mut Canvas) {
         let [column, row] = self.at;
         let (colour, opacity, thickness) = look(self.index, self.stroke);
@@ -122,13 +122,13 @@ fn look(index: usize, stroke: Stroke) -> (plotters::style::RGBColor, f64, f64) {
     }
 }
 
-/// Whether a curve shares its colour with an earlier one and has dots to tell them apart.
+/// Whether a curve shares its colour with an earlier one and needs dots to be distinguished.
 const fn ringed(index: usize) -> bool {
     (index / COLOURS.len()) % 2 == 1
 }
 
-/// Where the curves are.
-struct Frame {
+/// The area of the curves.
+struct PlotArea {
     left: f64,
     right: f64,
     top: f64,
@@ -137,7 +137,7 @@ struct Frame {
     y: Axis,
 }
 
-impl Frame {
+impl PlotArea {
     fn place(&self, [x, y]: [f64; 2]) -> Option<[f64; 2]> {
         let (x, y) = (self.x.share(x)?, self.y.share(y)?);
         Some([self.left + x * (self.right - self.left), self.bottom - y * (self.bottom - self.top)])
@@ -167,7 +167,7 @@ impl Frame {
             if run.len() > 1 {
                 canvas.path(&run, colour, opacity, thickness);
             }
-            // a point between two gaps would not be seen otherwise
+            // a point between two gaps would be invisible
             if few || run.len() == 1 {
                 run.iter().for_each(|at| canvas.dot(*at, 2.5, colour));
             } else if ringed(index) {
@@ -177,7 +177,7 @@ impl Frame {
     }
 }
 
-/// At most a few points for each column of pixels: the first, the last and the extremes of every part survive.
+/// Reduces a curve to a few points per pixel column: first, last, minimum and maximum.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     const PARTS: usize = 500;
     if points.len() <= 4 * PARTS {

@@ -23,7 +23,7 @@ pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use boxes::{LabelledBox, draw_boxes};
 pub use figure::{Figure, Line, Lines, Scale, Stroke};
 pub use findings::Findings;
-pub use page::{Page, Section};
+pub use page::{Page, PageSection};
 pub use raster::png;
 pub use robustness::robustness;
 pub use run::RunReport;

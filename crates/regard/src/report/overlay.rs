@@ -1,8 +1,8 @@
-//! Values over pictures.
+//! Heat maps over pictures.
 
 use crate::data::{Filter, Picture};
 
-/// Black, violet, red, orange, pale yellow: brightness rises all the way.
+/// A colour map with rising brightness: black, violet, red, orange, pale yellow.
 #[must_use]
 pub fn glow(share: f32) -> [u8; 3] {
     const STOPS: [[f32; 3]; 5] =
@@ -13,11 +13,11 @@ pub fn glow(share: f32) -> [u8; 3] {
     [0, 1, 2].map(|c| (STOPS[first][c] + part * (STOPS[first + 1][c] - STOPS[first][c])) as u8)
 }
 
-/// Values `[H, W]` from dark (the least) to bright (the greatest), a root between so that small ones are seen; one pixel
-/// each. What is not finite is gray.
+/// Values `[H, W]` from dark (minimum) to bright (maximum) by their square root, one pixel each. Non-finite values are
+/// gray.
 ///
 /// # Panics
-/// When there is not a value for each place, or no place.
+/// When the number of values is not the number of pixels, or there are none.
 #[must_use]
 pub fn heat(size: [usize; 2], values: &[f32]) -> Picture {
     let finite = || values.iter().copied().filter(|value| value.is_finite());
@@ -29,10 +29,10 @@ pub fn heat(size: [usize; 2], values: &[f32]) -> Picture {
     Picture::new(size, values.iter().flat_map(colour).collect()).expect("a colour for every place")
 }
 
-/// The same over a picture, at its size; where a value is not finite the picture is as it was.
+/// A heat map over a picture, at its size; the picture is unchanged where a value is not finite.
 ///
 /// # Panics
-/// When there is not a value for each place, or no place.
+/// When the number of values is not the number of pixels, or there are none.
 #[must_use]
 pub fn overlay(picture: &Picture, size: [usize; 2], values: &[f32]) -> Picture {
     let heat = heat(size, values);
@@ -50,7 +50,7 @@ pub fn overlay(picture: &Picture, size: [usize; 2], values: &[f32]) -> Picture {
     Picture::new([rows, columns], pixels).expect("as many as before")
 }
 
-/// A picture in a square of so many pixels: its long side fits.
+/// Resizes a picture so that its long side has `side` pixels.
 #[must_use]
 pub fn fitted(picture: &Picture, side: usize) -> Picture {
     let [rows, columns] = picture.size();

@@ -1,4 +1,4 @@
-//! A page in one file: nothing is fetched from anywhere, and everything is escaped.
+//! Self-contained HTML pages; all text is escaped.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,34 +12,34 @@ use super::table::Table;
 pub struct Page {
     title: String,
     lead: String,
-    sections: Vec<Section>,
+    sections: Vec<PageSection>,
 }
 
-/// A part of a page under a heading.
+/// A section of a page under a heading.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct PageSection {
     title: String,
-    parts: Vec<Part>,
+    parts: Vec<PageElement>,
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum PageElement {
     Text(String),
     Code { summary: Option<String>, text: String },
     Facts(Vec<(String, String)>),
     Table(Table),
     Figure(String),
-    Pictures(Vec<Picture>),
+    Pictures(Vec<PageImage>),
 }
 
-/// A picture beside others of its kind.
+/// An image in a row of images.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
+pub struct PageImage {
     /// The bytes of a PNG file.
     pub png: Vec<u8>,
-    /// What it shows, for who cannot see it.
+    /// Alternative text.
     pub description: String,
-    /// What stands below it.
+    /// Caption.
     pub caption: String,
 }
 
@@ -56,9 +56,9 @@ impl Page {
         self
     }
 
-    /// Adds a section; one with nothing in it is left out.
+    /// Adds a section, unless it is empty.
     #[must_use]
-    pub fn section(mut self, section: Section) -> Self {
+    pub fn section(mut self, section: PageSection) -> Self {
         if !section.parts.is_empty() {
             self.sections.push(section);
         }
@@ -85,7 +85,7 @@ impl Page {
     }
 }
 
-/// What every page begins with: it fetches nothing, fits a phone, and is light or dark as its reader likes.
+/// The head of every page: no external resources, responsive, light or dark as the reader prefers.
 pub(super) fn head(title: &str, style: &str) -> Markup {
     html! {
         head {
@@ -98,7 +98,7 @@ pub(super) fn head(title: &str, style: &str) -> Markup {
     }
 }
 
-impl Section {
+impl PageSection {
     #[must_use]
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), parts: Vec::new() }
@@ -107,44 +107,44 @@ impl Section {
     /// A paragraph.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
-        self.with(Part::Text(text.into()))
+        self.with(PageElement::Text(text.into()))
     }
 
-    /// Text as it was typed.
+    /// Preformatted text.
     #[must_use]
     pub fn code(self, text: impl Into<String>) -> Self {
-        self.with(Part::Code { summary: None, text: text.into() })
+        self.with(PageElement::Code { summary: None, text: text.into() })
     }
 
-    /// Text as it was typed, hidden below a line until somebody asks for it.
+    /// Preformatted text, folded under a summary.
     #[must_use]
     pub fn folded(self, summary: impl Into<String>, text: impl Into<String>) -> Self {
-        self.with(Part::Code { summary: Some(summary.into()), text: text.into() })
+        self.with(PageElement::Code { summary: Some(summary.into()), text: text.into() })
     }
 
-    /// Names and what they are; nothing when there are none.
+    /// Names with values; nothing if there are none.
     #[must_use]
     pub fn facts(self, facts: Vec<(String, String)>) -> Self {
-        if facts.is_empty() { self } else { self.with(Part::Facts(facts)) }
+        if facts.is_empty() { self } else { self.with(PageElement::Facts(facts)) }
     }
 
     #[must_use]
     pub fn table(self, table: Table) -> Self {
-        self.with(Part::Table(table))
+        self.with(PageElement::Table(table))
     }
 
     #[must_use]
     pub fn figure(self, figure: &(impl Figure + ?Sized)) -> Self {
-        self.with(Part::Figure(figure.svg()))
+        self.with(PageElement::Figure(figure.svg()))
     }
 
-    /// Pictures side by side; nothing when there are none.
+    /// Images side by side; nothing if there are none.
     #[must_use]
-    pub fn pictures(self, pictures: Vec<Picture>) -> Self {
-        if pictures.is_empty() { self } else { self.with(Part::Pictures(pictures)) }
+    pub fn pictures(self, pictures: Vec<PageImage>) -> Self {
+        if pictures.is_empty() { self } else { self.with(PageElement::Pictures(pictures)) }
     }
 
-    fn with(mut self, part: Part) -> Self {
+    fn with(mut self, part: PageElement) -> Self {
         self.parts.push(part);
         self
     }
@@ -159,7 +159,7 @@ impl Section {
     }
 }
 
-impl Part {
+impl PageElement {
     fn html(&self) -> Markup {
         match self {
             Self::Text(text) => html! { p { (text) } },
@@ -171,7 +171,7 @@ impl Part {
                 dl { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } }
             },
             Self::Table(table) => table.html(),
-            // figures escape their own texts
+            // figures are already escaped
             Self::Figure(svg) => html! { figure.card { (PreEscaped(svg)) } },
             Self::Pictures(pictures) => html! {
                 div.pictures { @for picture in pictures { (picture.html()) } }
@@ -180,7 +180,7 @@ impl Part {
     }
 }
 
-impl Picture {
+impl PageImage {
     fn html(&self) -> Markup {
         html! {
             figure {
@@ -238,11 +238,11 @@ mod tests {
             decimals: 0,
             bars: vec![Bar { name: text.into(), value: 1.0, deviation: None }],
         };
-        let picture = Picture { png: vec![1, 2, 3], description: text.into(), caption: text.into() };
+        let picture = PageImage { png: vec![1, 2, 3], description: text.into(), caption: text.into() };
         Page::new(text)
             .lead(text)
             .section(
-                Section::new(text)
+                PageSection::new(text)
                     .text(text)
                     .code(text)
                     .folded(text, text)
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_section_with_nothing_in_it_is_left_out() {
-        let html = Page::new("a").section(Section::new("nothing here").facts(vec![]).pictures(vec![])).html();
+        let html = Page::new("a").section(PageSection::new("nothing here").facts(vec![]).pictures(vec![])).html();
         assert!(!html.contains("nothing here"));
     }
 }

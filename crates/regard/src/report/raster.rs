@@ -1,6 +1,6 @@
-//! Drawings as pixels: what can only be shown as PNG sees the same figures as everybody else.
+//! Rasterises figures to PNG.
 //!
-//! Letters are those of `font`, three dots wide: a figure in SVG is the better one to read.
+//! Text uses the 3 x 5 dots of `font`: SVG is more readable.
 
 use image::{ImageFormat, Rgb, RgbImage};
 use plotters::style::RGBColor;
@@ -9,7 +9,7 @@ use std::io::Cursor;
 use super::canvas::{Anchor, CARD, Drawing, Font, Shape};
 use super::font::dots;
 
-/// Pixels of the image for one of the card.
+/// Image pixels per pixel of the card.
 const SCALE: f64 = 2.0;
 
 impl Drawing {
@@ -17,7 +17,7 @@ impl Drawing {
     #[must_use]
     pub fn png(&self) -> Vec<u8> {
         let [columns, rows] = self.size.map(|side| (SCALE * side).ceil().max(1.0) as u32);
-        let mut sheet = Sheet(RgbImage::from_pixel(columns, rows, rgb(CARD)));
+        let mut sheet = Bitmap(RgbImage::from_pixel(columns, rows, rgb(CARD)));
         let below = |shape: &&Shape| matches!(shape, Shape::Picture { .. });
         self.shapes.iter().filter(below).for_each(|shape| sheet.put(shape));
         self.shapes.iter().filter(|shape| !below(shape)).for_each(|shape| sheet.put(shape));
@@ -28,7 +28,7 @@ impl Drawing {
 /// `[H, W, 3]` as the bytes of a PNG file.
 ///
 /// # Panics
-/// When there are not as many values.
+/// When the number of values does not match.
 #[must_use]
 pub fn png([rows, columns]: [usize; 2], pixels: &[u8]) -> Vec<u8> {
     let image = RgbImage::from_raw(columns as u32, rows as u32, pixels.to_vec()).expect("three values for each pixel");
@@ -41,9 +41,9 @@ const fn rgb(RGBColor(red, green, blue): RGBColor) -> Rgb<u8> {
     Rgb([red, green, blue])
 }
 
-struct Sheet(RgbImage);
+struct Bitmap(RgbImage);
 
-impl Sheet {
+impl Bitmap {
     fn put(&mut self, shape: &Shape) {
         match shape {
             Shape::Text { at, text, font } => self.text(*at, text, font),
@@ -69,7 +69,7 @@ impl Sheet {
         }
     }
 
-    /// Shows every pixel whose middle is between two corners, with its place on the card.
+    /// Calls `see` with every pixel whose centre is between two corners, and its position on the card.
     fn each(&mut self, [from, to]: [[f64; 2]; 2], mut see: impl FnMut([f64; 2], &mut Rgb<u8>)) {
         let limit = [self.0.width(), self.0.height()];
         let start = [0, 1].map(|axis| (SCALE * from[axis] - 0.5).ceil().max(0.0) as u32);
@@ -93,7 +93,7 @@ impl Sheet {
     }
 
     fn stroke(&mut self, from: [f64; 2], to: [f64; 2], colour: RGBColor, opacity: f64, width: f64) {
-        // a line of less than a pixel would have gaps
+        // a line thinner than a pixel would have gaps
         let reach = (width / 2.0).max(0.5 / SCALE);
         let along = [to[0] - from[0], to[1] - from[1]];
         let length = along[0].hypot(along[1]).max(1e-9);
@@ -121,7 +121,7 @@ impl Sheet {
         for (row, column) in dots(text) {
             let (along, down) = (start + f64::from(column) * dot, (f64::from(row) - 2.5) * dot);
             let corner = if font.upwards { [at[0] + down, at[1] - along - dot] } else { [at[0] + along, at[1] + down] };
-            // so that no dot is wider than another
+            // so that all dots have the same width
             let corner = corner.map(|side| (side * SCALE).round() / SCALE);
             self.fill([corner, corner.map(|side| side + dot)], font.colour, 1.0, |_| true);
         }

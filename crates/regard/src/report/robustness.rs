@@ -1,9 +1,9 @@
-//! Accuracy on turned pictures, as "Exploring Self-attention for Image Recognition" prints it.
+//! The table of accuracy on rotated and flipped pictures, as in "Exploring Self-attention for Image Recognition".
 
 use super::table::Table;
 use crate::evaluate::{Robustness, Turn};
 
-/// A row a model: percent of right answers, and in brackets what each turn takes from them.
+/// One row per model: top-1 accuracy in percent, and in brackets the drop.
 #[must_use]
 pub fn robustness(models: &[Robustness]) -> Table {
     let table = Turn::ALL.iter().fold(Table::new().words("top-1 %"), |table, turn| table.numbers(turn.name()));

@@ -1,31 +1,31 @@
-//! The report of a training run: it shows whatever the task reports.
+//! The report of a training run, with the metrics of its task.
 
 use super::figure::{Figure as _, Line, Lines, Scale, Stroke};
 use super::findings::Findings;
-use super::page::{Page, Section};
+use super::page::{Page, PageSection};
 use super::table::Table;
 use crate::evaluate::{EpochRecord, History, Metric, StepRecord, TaskInfo, TestRecord, Unit};
 
-/// The metric that is drawn beside the training loss.
+/// The metric that is drawn together with the training loss.
 const LOSS: &str = "loss";
 
-/// Everything that is known of a run.
+/// The data of a report.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     pub title: String,
-    /// What was typed.
+    /// The command line.
     pub command: String,
     pub seed: u64,
-    /// Of the program, if it is known.
+    /// Commit of the program, if known.
     pub commit: Option<String>,
-    /// The recipe with every value filled in.
+    /// The complete recipe.
     pub recipe: String,
-    /// What else is worth knowing: the model, its parameters, the data.
+    /// Further facts: the model, its parameters, the data.
     pub facts: Vec<(String, String)>,
-    /// Which metrics there are, and which one decides.
+    /// The metrics, and which one decides.
     pub task: TaskInfo,
     pub history: History,
-    /// What the test of the best weights found.
+    /// The results of the best weights on the test part.
     pub findings: Findings,
 }
 
@@ -35,7 +35,7 @@ impl RunReport {
     pub fn html(&self) -> String {
         Page::new(&self.title)
             .lead(self.lead())
-            .section(Section::new("numbers").facts(self.numbers()))
+            .section(PageSection::new("numbers").facts(self.numbers()))
             .section(self.curves())
             .section(self.answers())
             .section(self.epochs())
@@ -43,7 +43,7 @@ impl RunReport {
             .html()
     }
 
-    /// The figures as files of their own: names and contents.
+    /// The figures as separate files: names and contents.
     #[must_use]
     pub fn figures(&self) -> Vec<(String, String)> {
         let mut figures = vec![
@@ -109,8 +109,8 @@ impl RunReport {
         facts
     }
 
-    fn curves(&self) -> Section {
-        let section = Section::new("curves").figure(&self.loss());
+    fn curves(&self) -> PageSection {
+        let section = PageSection::new("curves").figure(&self.loss());
         let section = self.metrics().iter().fold(section, |section, (_, lines)| section.figure(lines));
         if self.history.steps.is_empty() {
             return section;
@@ -122,7 +122,7 @@ impl RunReport {
             .figure(&self.by_step("training speed", &speed, Stroke::Faint, |step| step.items_per_second))
     }
 
-    /// The training loss, its parts, and the metric that is a loss too if there is one.
+    /// The training loss, its parts, and the validation loss if there is one.
     fn loss(&self) -> Lines {
         let steps = |value: &dyn Fn(&StepRecord) -> f64| -> Vec<[f64; 2]> {
             self.history.steps.iter().map(|step| [step.step as f64, value(step)]).collect()
@@ -142,7 +142,7 @@ impl RunReport {
         Lines { title: "loss".into(), x: "step".into(), y: "loss".into(), scale: Scale::Logarithmic, lines }
     }
 
-    /// The curves of all other metrics with their files: shares in one figure, each number in its own.
+    /// The curves of all other metrics with their files: percentages in one figure, other metrics in one each.
     fn metrics(&self) -> Vec<(String, Lines)> {
         let drawn = |metric: &Metric, y: String, title: String| {
             let line = self.by_epoch(&metric.label, |epoch| metric.scaled(epoch.metric(&metric.name)));
@@ -180,14 +180,14 @@ impl RunReport {
         Lines { title: title.into(), x: "step".into(), y: y.into(), scale: Scale::Linear, lines }
     }
 
-    fn answers(&self) -> Section {
+    fn answers(&self) -> PageSection {
         let Findings { figures, tables, .. } = &self.findings;
-        let section = figures.iter().fold(Section::new("answers"), |section, (_, figure)| section.figure(figure));
+        let section = figures.iter().fold(PageSection::new("answers"), |section, (_, figure)| section.figure(figure));
         tables.iter().fold(section, |section, table| section.table(table.clone()))
     }
 
-    fn epochs(&self) -> Section {
-        let section = Section::new("epochs");
+    fn epochs(&self) -> PageSection {
+        let section = PageSection::new("epochs");
         if self.history.epochs.is_empty() {
             return section;
         }
@@ -205,11 +205,11 @@ impl RunReport {
         section.table(table)
     }
 
-    fn origin(&self) -> Section {
+    fn origin(&self) -> PageSection {
         let commit = self.commit.clone().unwrap_or_else(|| "unknown".into());
         let mut facts = vec![("seed".into(), self.seed.to_string()), ("commit".into(), commit)];
         facts.extend(self.facts.iter().cloned());
-        let section = Section::new("what was run").code(&self.command).facts(facts);
+        let section = PageSection::new("what was run").code(&self.command).facts(facts);
         if self.recipe.is_empty() { section } else { section.folded("the recipe", &self.recipe) }
     }
 }
@@ -218,7 +218,7 @@ fn loss(loss: f64) -> String {
     if loss.is_finite() { format!("{loss:.4}") } else { "not finite".into() }
 }
 
-/// Hours, minutes and seconds, as far as they are needed.
+/// A duration in hours, minutes and seconds.
 fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);

@@ -1,4 +1,4 @@
-//! Pictures in rows and columns, each under its name.
+//! A grid of pictures, each under its name.
 
 use plotters::style::RGBColor;
 
@@ -7,7 +7,7 @@ use super::figure::Figure;
 use crate::data::Picture;
 
 const GAP: f64 = 10.0;
-/// Height of a name, and its letters.
+/// Height of a name, and of its letters.
 const NAME: f64 = 16.0;
 const LETTERS: f64 = 11.0;
 const FRAME: RGBColor = RGBColor(90, 220, 255);
@@ -16,9 +16,9 @@ const FRAME: RGBColor = RGBColor(90, 220, 255);
 #[derive(Clone, Debug, Default)]
 pub struct Sheet {
     pub title: String,
-    /// Pictures in a row.
+    /// Pictures per row.
     pub columns: usize,
-    /// Columns and rows that a picture gets, in pixels.
+    /// Side of a picture in pixels.
     pub side: f64,
     pub panels: Vec<Panel>,
 }
@@ -28,7 +28,7 @@ pub struct Sheet {
 pub struct Panel {
     pub name: String,
     pub picture: Picture,
-    /// Shares of its height and width to frame: top, left, bottom, right.
+    /// A frame as fractions of height and width: top, left, bottom, right.
     pub frame: Option<[f64; 4]>,
 }
 

@@ -1,15 +1,15 @@
-//! Rows of cells, as plain text, Markdown or HTML.
+//! Tables as plain text, Markdown or HTML.
 
 use maud::{Markup, html};
 
-/// Which side the cells of a column keep to.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Left,
     Right,
 }
 
-/// A table whose columns have names.
+/// A table with named columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     columns: Vec<(String, Side)>,
@@ -22,14 +22,14 @@ impl Table {
         Self::default()
     }
 
-    /// Adds a column of words, which keep to the left.
+    /// Adds a left-aligned column of text.
     #[must_use]
     pub fn words(mut self, name: impl Into<String>) -> Self {
         self.columns.push((name.into(), Side::Left));
         self
     }
 
-    /// Adds a column of numbers, which keep to the right.
+    /// Adds a right-aligned column of numbers.
     #[must_use]
     pub fn numbers(mut self, name: impl Into<String>) -> Self {
         self.columns.push((name.into(), Side::Right));
@@ -39,14 +39,14 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// When it has more or fewer cells than there are columns.
+    /// When the number of cells is not the number of columns.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         assert!(cells.len() == self.columns.len(), "table: {} cells for {} columns", cells.len(), self.columns.len());
         self.rows.push(cells);
     }
 
-    /// Columns two spaces apart.
+    /// Plain text, columns two spaces apart.
     #[must_use]
     pub fn text(&self) -> String {
         let clean = |cell: &str| cell.replace(char::is_control, " ");
@@ -59,7 +59,7 @@ impl Table {
         lines.iter().map(line).collect()
     }
 
-    /// A table of GitHub's Markdown.
+    /// GitHub Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let lines = self.lines(markdown_cell);
@@ -75,7 +75,7 @@ impl Table {
         lines.concat()
     }
 
-    /// A `table` element, which may be scrolled sideways.
+    /// An HTML `table` that scrolls horizontally.
     pub(super) fn html(&self) -> Markup {
         let class = |column: usize| (self.columns[column].1 == Side::Right).then_some("number");
         html! {
@@ -113,7 +113,7 @@ impl Table {
     }
 }
 
-/// One line in which nothing is a sign of Markdown.
+/// One line with Markdown syntax escaped.
 fn markdown_cell(text: &str) -> String {
     let mut cell = String::new();
     for letter in text.chars() {

@@ -1,19 +1,19 @@
-//! Sentences of like length in one batch, as many as a budget of tokens takes.
+//! Batches of sentences of similar length, within a budget of tokens.
 //!
-//! Which sentences are together and in which order batches come depends on the seed and the epoch alone. Sentences are
-//! cut into batches after their lengths alone, so that every epoch has as many of them.
+//! The batches and their order depend only on the seed and the epoch. Batch boundaries depend only on lengths, so that every
+//! epoch has the same number of batches.
 
 use rand::seq::SliceRandom as _;
 
 use crate::Error;
 use crate::random::{Purpose, generator};
 
-/// How sentences become batches.
+/// Groups sentences into batches.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    /// Tokens of source and target.
+    /// Lengths of source and target, in tokens.
     lengths: Vec<[usize; 2]>,
-    /// Most tokens of a batch on either side, padding included.
+    /// Largest number of tokens of a batch on either side, padding included.
     budget: usize,
     seed: u64,
     batches: usize,
@@ -21,10 +21,10 @@ pub struct Buckets {
 
 impl Buckets {
     /// # Errors
-    /// When a sentence alone is over the budget.
+    /// When a single sentence exceeds the budget.
     pub fn new(lengths: Vec<[usize; 2]>, budget: usize, seed: u64) -> Result<Self, Error> {
         if let Some(longest) = lengths.iter().flatten().max().filter(|longest| **longest > budget) {
-            let reason = format!("a sentence of {longest} tokens is over a budget of {budget}");
+            let reason = format!("must be at least {longest}, the tokens of the longest sentence, got {budget}");
             return Err(Error::config("tokens", reason));
         }
         let mut buckets = Self { lengths, budget, seed, batches: 0 };
@@ -32,7 +32,7 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// Batches of an epoch.
+    /// Number of batches per epoch.
     #[must_use]
     pub const fn batches(&self) -> usize {
         self.batches
@@ -49,14 +49,14 @@ impl Buckets {
         batches
     }
 
-    /// The same in the order of lengths, for tests.
+    /// Batches in the order of lengths, for evaluation.
     #[must_use]
     pub fn in_order(&self) -> Vec<Vec<usize>> {
         self.cut(&self.sorted((0..self.lengths.len()).collect()))
     }
 
     fn sorted(&self, mut order: Vec<usize>) -> Vec<usize> {
-        // stable: sentences of one length stay shuffled
+        // a stable sort: sentences of the same length stay shuffled
         order.sort_by_key(|&index| {
             let [source, target] = self.lengths[index];
             (target.max(source), target, source)
@@ -137,6 +137,6 @@ mod tests {
     #[test]
     fn a_sentence_over_the_budget_is_told() {
         let error = Buckets::new(vec![[3, 300]], 200, 1).unwrap_err().to_string();
-        assert_eq!(error, "`tokens`: a sentence of 300 tokens is over a budget of 200");
+        assert_eq!(error, "`tokens`: must be at least 300, the tokens of the longest sentence, got 200");
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with sentences in two languages, before anybody trains on them.
+//! Checks sentence pairs before training.
 
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -7,21 +7,21 @@ use std::path::Path;
 use super::parallel::{Languages, Pair, TextPart, read};
 use crate::Error;
 
-/// One side is suspiciously longer when it has more than so many times the characters, short ones aside.
+/// A pair is suspicious if one side has more than this many times the characters of the other, unless it is short.
 pub const MOST_RATIO: f64 = 4.0;
 const SHORT: usize = 20;
 
-/// What was found in the parts of the data.
+/// The problems found in the data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextReport {
     pub parts: Vec<PartCount>,
     /// Pairs with an empty side.
-    pub empty: Vec<Place>,
-    /// Pairs of which one side is much longer.
-    pub uneven: Vec<Place>,
-    /// Pairs that came before in the same part.
-    pub duplicates: Vec<Place>,
-    /// Pairs of the dev or test part with a sentence that is in the training part, too.
+    pub empty: Vec<ListedPair>,
+    /// Pairs with one side much longer than the other.
+    pub uneven: Vec<ListedPair>,
+    /// Repeated pairs within a part.
+    pub duplicates: Vec<ListedPair>,
+    /// Pairs of the dev or test part with a sentence that is also in the training part.
     pub leaks: Vec<Leak>,
 }
 
@@ -30,39 +30,39 @@ pub struct TextReport {
 pub struct PartCount {
     pub part: TextPart,
     pub pairs: usize,
-    /// Different sentences to translate.
+    /// Distinct source sentences.
     pub sources: usize,
     /// Words of source and target, cut at spaces.
     pub words: [usize; 2],
-    /// The most words of a sentence.
+    /// Words of the longest sentence.
     pub longest: usize,
 }
 
 /// One pair; rows count from one, without empty lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct ListedPair {
     pub part: TextPart,
     pub row: usize,
     pub source: String,
     pub target: String,
 }
 
-/// A pair, and which of its sides were trained on.
+/// A pair, and which of its sides are in the training part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Leak {
     #[serde(flatten)]
-    pub place: Place,
+    pub place: ListedPair,
     pub sides: [bool; 2],
 }
 
 impl TextReport {
-    /// How many things are wrong.
+    /// Number of problems.
     pub fn problems(&self) -> usize {
         self.empty.len() + self.uneven.len() + self.duplicates.len() + self.leaks.len()
     }
 }
 
-/// Looks at every part that there is; only the training part has to be.
+/// Checks all parts; only the training part is required.
 ///
 /// # Errors
 /// When a part cannot be read.
@@ -72,7 +72,7 @@ pub fn check(path: &Path, languages: &Languages) -> Result<TextReport, Error> {
         for part in [TextPart::Dev, TextPart::Test] {
             match read(path, part, languages) {
                 Ok(pairs) => parts.push((part, pairs)),
-                // a part that is not there is fine, one that cannot be read is not
+                // a missing part is fine, an unreadable one is not
                 Err(Error::File { reason, .. }) if reason.starts_with("neither") => {}
                 Err(error) => return Err(error),
             }
@@ -92,7 +92,7 @@ fn look(parts: &[(TextPart, Vec<Pair>)]) -> TextReport {
         let mut seen: HashMap<&Pair, usize> = HashMap::new();
         for (row, pair) in pairs.iter().enumerate() {
             let place =
-                || Place { part: *part, row: row + 1, source: pair.source.clone(), target: pair.target.clone() };
+                || ListedPair { part: *part, row: row + 1, source: pair.source.clone(), target: pair.target.clone() };
             let lengths = [&pair.source, &pair.target].map(|side| side.chars().count());
             let (short, long) = (lengths[0].min(lengths[1]), lengths[0].max(lengths[1]));
             if short == 0 {
@@ -136,7 +136,7 @@ mod tests {
         let train = vec![pair("a b", "c"), pair("x", ""), pair("hm", long), pair("a b", "c"), pair("a b", "d")];
         let test = vec![pair("new", "nuovo"), pair("a b", "e"), pair("f", "c")];
         let report = look(&[(TextPart::Train, train), (TextPart::Test, test)]);
-        let rows = |places: &[Place]| places.iter().map(|place| (place.part, place.row)).collect::<Vec<_>>();
+        let rows = |places: &[ListedPair]| places.iter().map(|place| (place.part, place.row)).collect::<Vec<_>>();
         assert_eq!(rows(&report.empty), [(TextPart::Train, 2)]);
         assert_eq!(rows(&report.uneven), [(TextPart::Train, 3)]);
         assert_eq!(rows(&report.duplicates), [(TextPart::Train, 4)]);

@@ -1,6 +1,6 @@
-//! Sentences in two languages: a TSV file, or two files whose lines belong together.
+//! Parallel text: sentence pairs in a TSV file, or in two files with corresponding lines.
 //!
-//! A folder has its parts by name: `train.tsv`, `dev.tsv` (or `valid.tsv`) and `test.tsv`, a column a language; or
+//! A folder has a file per part: `train.tsv`, `dev.tsv` (or `valid.tsv`) and `test.tsv`, with a column per language; or
 //! `train.en` and `train.it`, and so on.
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, file};
 
-/// The most bytes of a file of sentences.
+/// Largest text file, in bytes.
 const MOST_BYTES: u64 = 1 << 32;
 
 /// A part of the data.
@@ -25,7 +25,7 @@ pub enum TextPart {
 impl TextPart {
     pub const ALL: [Self; 3] = [Self::Train, Self::Dev, Self::Test];
 
-    /// What files of the part are called.
+    /// File names of the part.
     pub(super) const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Train => &["train"],
@@ -35,21 +35,21 @@ impl TextPart {
     }
 }
 
-/// Which languages the data has, and which way it is read.
+/// The languages of the data, and the direction of translation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Languages {
-    /// Names of the columns of a TSV file, in their order, or endings of aligned files.
+    /// Columns of a TSV file in order, or extensions of aligned files.
     pub columns: [String; 2],
-    /// The one to translate from.
+    /// The source language.
     pub source: String,
 }
 
 impl Languages {
-    /// Which column is read, and which is written.
+    /// The columns of source and target.
     ///
     /// # Errors
-    /// When the source is none of the columns.
+    /// When the source is not one of the columns.
     pub fn order(&self) -> Result<[usize; 2], Error> {
         let [first, second] = &self.columns;
         let place = self.columns.iter().position(|column| *column == self.source);
@@ -57,7 +57,7 @@ impl Languages {
         place.map(|source| [source, 1 - source]).ok_or_else(|| Error::config("source", reason()))
     }
 
-    /// The one to translate to.
+    /// The target language.
     pub fn target(&self) -> &str {
         let [first, second] = &self.columns;
         if *first == self.source { second } else { first }
@@ -71,7 +71,7 @@ pub struct Pair {
     pub target: String,
 }
 
-/// A sentence and all of its translations.
+/// A sentence and all of its reference translations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Referenced {
     pub source: String,
@@ -81,7 +81,7 @@ pub struct Referenced {
 /// The pairs of a part, in the order of their file.
 ///
 /// # Errors
-/// When there is no such part, a line has another number of columns, or the files have other numbers of lines.
+/// When there is no such part, a line does not have two columns, or the files have different numbers of lines.
 pub fn read(path: &Path, part: TextPart, languages: &Languages) -> Result<Vec<Pair>, Error> {
     let order = languages.order()?;
     let rows = match files(path, part, languages)? {
@@ -100,13 +100,13 @@ pub fn read(path: &Path, part: TextPart, languages: &Languages) -> Result<Vec<Pa
     Ok(pairs)
 }
 
-/// Whether a path has such a part; a single file is every part.
+/// Whether a path has this part; a single file serves as every part.
 pub fn has_part(path: &Path, part: TextPart, languages: &Languages) -> bool {
     files(path, part, languages).is_ok()
 }
 
-/// The two columns of a path that holds sentences in two languages: the endings of aligned files, or `first` and
-/// `second` of a TSV file; none when it holds something else.
+/// The two columns of parallel text: the extensions of aligned files, or `first` and `second` for a TSV file; none if the
+/// path is something else.
 pub fn columns_of(path: &Path) -> Option<[String; 2]> {
     let is_table = |path: &Path| path.extension().is_some_and(|ending| ending == "tsv");
     let unnamed = ["first".to_string(), "second".to_string()];
@@ -125,7 +125,7 @@ pub fn columns_of(path: &Path) -> Option<[String; 2]> {
     endings.try_into().ok()
 }
 
-/// Every sentence once, with all of its translations, in the order of their first appearance.
+/// Groups pairs by source sentence, in the order of first appearance.
 pub fn with_references(pairs: &[Pair]) -> Vec<Referenced> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut all: Vec<Referenced> = Vec::new();
@@ -170,7 +170,7 @@ fn files(path: &Path, part: TextPart, languages: &Languages) -> Result<Files, Er
     Err(Error::file(path, reason))
 }
 
-/// The text of a file; what is not UTF-8 is named with its line.
+/// The text of a file; an error names the first line that is not UTF-8.
 pub(super) fn text(path: &Path) -> Result<String, Error> {
     let bytes = file::read_bounded(path, MOST_BYTES)?;
     String::from_utf8(bytes).map_err(|error| {
@@ -185,7 +185,7 @@ fn columns(path: &Path) -> Result<Vec<[String; 2]>, Error> {
     let row = |(number, line): (usize, &str)| {
         let parts: Vec<&str> = line.split('\t').collect();
         let [first, second] = parts[..] else {
-            let reason = format!("line {} has {} columns and not two", number + 1, parts.len());
+            let reason = format!("line {} must have two columns, got {}", number + 1, parts.len());
             return Err(Error::file(path, reason));
         };
         Ok([first.trim().to_string(), second.trim().to_string()])

@@ -1,7 +1,7 @@
-//! Text to tokens and back, by the `tokenizers` crate.
+//! Tokenizers, based on the `tokenizers` crate.
 //!
-//! Ours split at white space and punctuation, and write a space as `▁` before the word that follows it, so that text
-//! comes back as it was. A character that no token covers becomes the tokens of its bytes.
+//! Ours split at white space and punctuation, and write a space as `▁` before the next word, so that decoding restores
+//! the text. A character without a token becomes the tokens of its bytes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,27 +14,27 @@ use tokenizers::{AddedToken, Tokenizer as Inner};
 
 use crate::{Error, file};
 
-/// What words are cut into.
+/// The kind of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pieces {
-    /// Frequent pairs of pieces become one: Sennrich et al. 2016, arXiv:1508.07909.
+    /// Byte-pair encoding: Sennrich et al. 2016, arXiv:1508.07909.
     #[default]
     Bpe,
-    /// Nothing: words that were not seen are unknown. For small demonstrations.
+    /// Whole words; unseen words are unknown. For small demonstrations.
     Words,
 }
 
-/// The names of special tokens: ours first, then what others call them.
+/// Names of special tokens: ours first, then those of others.
 const UNKNOWN: &[&str] = &["<unk>", "[UNK]"];
 const BEGIN: &[&str] = &["<s>", "[CLS]", "<bos>", "<|startoftext|>", "<pad>"];
 const END: &[&str] = &["</s>", "[SEP]", "<eos>", "<|endoftext|>"];
 const MASK: &[&str] = &["<mask>", "[MASK]"];
 
-/// The fewest tokens: the special ones, the bytes, and some letters.
+/// Smallest vocabulary: special tokens, bytes, and some letters.
 pub const FEWEST: usize = 300;
 
-/// A vocabulary, and how text is cut into it.
+/// A tokenizer with its vocabulary.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: Inner,
@@ -88,19 +88,19 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// When it cannot be read, is no tokenizer, or has no token to begin or to end with.
+    /// When it cannot be read, is not a tokenizer, or has no begin or end token.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = file::read_text(path)?;
         Self::from_json(&text, path)
     }
 
-    /// The same from its text; `path` is for errors.
+    /// [`read`](Self::read) from text; errors name `path`.
     ///
     /// # Errors
-    /// When it is no tokenizer, or has no token to begin or to end with.
+    /// When it is not a tokenizer, or has no begin or end token.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, Error> {
         let mut inner = Inner::from_bytes(text).map_err(|error| Error::file(path, format!("no tokenizer: {error}")))?;
-        // `</s>` that somebody types is text
+        // `</s>` in the input is plain text
         inner.set_encode_special_tokens(true);
         let find = |names: &[&str]| names.iter().find_map(|name| inner.token_to_id(name));
         let needed = |what: &str, names: &[&str]| {
@@ -132,20 +132,20 @@ impl Tokenizer {
         self.inner.get_vocab(true).values().max().map_or(0, |last| *last as usize + 1)
     }
 
-    /// The token before the first.
+    /// The begin-of-sentence token.
     pub const fn begin(&self) -> u32 {
         self.begin
     }
 
-    /// The token after the last.
+    /// The end-of-sentence token.
     pub const fn end(&self) -> u32 {
         self.end
     }
 
-    /// The tokens of a sentence, without one to begin or to end.
+    /// The tokens of a sentence, without begin and end token.
     ///
     /// # Errors
-    /// When a foreign tokenizer cannot take the text.
+    /// When a foreign tokenizer fails on the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let encoding = self.inner.encode_fast(clean(text), false);
         let encoding = encoding.map_err(|error| Error::Field { field: shortened(text), reason: error.to_string() })?;
@@ -182,23 +182,23 @@ impl Tokenizer {
         Ok((tokens, places))
     }
 
-    /// The text of tokens; special ones have none.
+    /// Decodes tokens; special tokens are skipped.
     pub fn decode(&self, tokens: &[u32]) -> String {
         self.inner.decode(tokens, true).unwrap_or_default().trim().to_string()
     }
 
-    /// One token as it is shown.
+    /// One token for display.
     pub fn token(&self, token: u32) -> String {
         self.inner.id_to_token(token).unwrap_or_else(|| format!("<{token}>"))
     }
 
-    /// Whether a token stands for what is not in the vocabulary.
+    /// Whether it is the unknown token.
     pub fn is_unknown(&self, token: u32) -> bool {
         self.unknown == Some(token)
     }
 }
 
-/// Text on one line: white space and control characters are single spaces.
+/// Text on one line: runs of white space and control characters become single spaces.
 pub fn clean(text: &str) -> String {
     let blank = |c: char| c.is_whitespace() || c.is_control();
     text.split(blank).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -268,7 +268,7 @@ fn template(pieces: Pieces) -> Value {
     })
 }
 
-/// Adds the tokens of the 256 bytes, for characters that were never seen.
+/// Adds tokens for the 256 bytes, for unseen characters.
 fn with_bytes(model: &mut Value) {
     let vocabulary = model["vocab"].as_object_mut().expect("a BPE has a vocabulary");
     let first = vocabulary.values().filter_map(Value::as_u64).max().map_or(0, |last| last + 1);

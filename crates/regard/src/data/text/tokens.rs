@@ -1,8 +1,8 @@
-//! Sentences of tokens side by side.
+//! A batch of token sequences.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
-/// Sentences as numbers, the shorter ones padded at their end.
+/// Token ids of several sentences, padded at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// Row by row, [`length`](Self::length) a row.
@@ -13,7 +13,7 @@ pub struct Tokens {
 
 impl Tokens {
     /// # Panics
-    /// When there is no sentence, or none has a token.
+    /// When there is no sentence, or all are empty.
     pub fn new(sentences: &[impl AsRef<[u32]>]) -> Self {
         let lengths: Vec<usize> = sentences.iter().map(|sentence| sentence.as_ref().len()).collect();
         let length = lengths.iter().copied().max().unwrap_or(0);
@@ -55,7 +55,7 @@ impl Tokens {
         Tensor::from_data(TensorData::new(ids, [self.batch(), self.length]), device)
     }
 
-    /// `[B, N]`, true for padding; none when all sentences are as long.
+    /// `[B, N]`, true for padding; none if all sentences have the same length.
     pub fn padding(&self, device: &Device) -> Option<Tensor<2, Bool>> {
         if self.lengths.iter().all(|length| *length == self.length) {
             return None;
