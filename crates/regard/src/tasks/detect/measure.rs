@@ -7,6 +7,7 @@ use crate::data::{DetectionPreprocess, Loader, Order};
 use crate::evaluate::coco::{self, Detection, Evaluation, Truth};
 use crate::models::detect::Detector;
 use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, classes};
+use crate::train::EvalReport;
 use crate::{Error, Pass};
 
 /// What a detector found in the pictures of a part, and what is there.
@@ -27,18 +28,35 @@ impl DetectionFindings {
     }
 }
 
-/// Runs a detector over a part, `batch` pictures at a time; `watch` is told how many of how many are done.
+/// The numbers that a detector gives the classes of a dataset, by their names.
 ///
 /// # Errors
-/// When a picture cannot be read.
+/// When the dataset has a class that the detector does not know.
+pub fn class_numbers(known: &[String], dataset: &[String]) -> Result<Vec<usize>, Error> {
+    let number = |name: &String| {
+        let exact = known.iter().position(|other| other == name);
+        exact.or_else(|| known.iter().position(|other| other.eq_ignore_ascii_case(name))).ok_or_else(|| {
+            let reason = format!("the detector does not know `{name}`; it knows {}", known.join(", "));
+            Error::config("classes", reason)
+        })
+    };
+    dataset.iter().map(number).collect()
+}
+
+/// Runs a detector that knows these classes over a part, `batch` pictures at a time; `watch` is told how many of how many are
+/// done. Classes of the part are those of the detector by their names.
+///
+/// # Errors
+/// When a picture cannot be read, or the part has a class that the detector does not know.
 pub fn detect_all(
-    model: &Detector,
+    (model, known): (&Detector, &[String]),
     part: &DetectionPart,
     preprocess: &DetectionPreprocess,
     batch: usize,
     device: &Device,
     watch: &mut dyn FnMut(usize, usize),
 ) -> Result<DetectionFindings, Error> {
+    let numbers = class_numbers(known, part.dataset.classes())?;
     let samples = DetectionSamples {
         dataset: part.dataset.clone(),
         indices: part.indices.clone(),
@@ -47,7 +65,7 @@ pub fn detect_all(
         seed: 0,
     };
     let order = Order { samples: part.len(), batch, repeats: 1, seed: None, rank: 0, ranks: 1 };
-    let mut found = DetectionFindings { classes: part.dataset.classes().to_vec(), ..DetectionFindings::default() };
+    let mut found = DetectionFindings { classes: known.to_vec(), ..DetectionFindings::default() };
     let mut done = 0;
     for batch in (Loader { samples, order, workers: 1 }).epoch(0, 0) {
         let batch = batch?;
@@ -58,7 +76,7 @@ pub fn detect_all(
             found.truths.extend(part.dataset.annotations(*index)?.iter().map(|one| Truth {
                 id: one.id,
                 image,
-                class: one.class,
+                class: numbers[one.class],
                 bounds: one.bounds,
                 area: one.area,
                 crowd: one.crowd,
@@ -152,4 +170,33 @@ pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table 
         ]);
     }
     table
+}
+
+/// What `regard eval` prints: the twelve numbers and the classes one by one.
+pub(super) fn report(found: &DetectionFindings, evaluation: &Evaluation, part: &str) -> EvalReport {
+    let values = evaluation.summary.values();
+    let measured = coco::METRICS.into_iter().filter_map(|metric| {
+        let value = *values.get(metric.name.as_ref())?;
+        Some((metric.label.to_string(), metric.show(value)))
+    });
+    let mut lines = vec![("measured on".to_string(), format!("{} pictures, {part}", found.images.len()))];
+    lines.extend(measured);
+    let percent = |value: f64| if value < 0.0 { "no objects".to_string() } else { format!("{:.2} %", 100.0 * value) };
+    for (name, score) in found.classes.iter().zip(&evaluation.classes) {
+        let best = score
+            .best
+            .map_or(String::new(), |best| format!(", best F1 {:.2} at a score of {:.2}", best.f1, best.score));
+        let text = format!("AP {}, AP50 {}, {} objects{best}", percent(score.ap), percent(score.ap50), score.objects);
+        lines.push((name.clone(), text));
+    }
+    let classes: serde_json::Map<String, serde_json::Value> = found
+        .classes
+        .iter()
+        .zip(&evaluation.classes)
+        .map(|(name, score)| (name.clone(), serde_json::to_value(score).expect("plain data")))
+        .collect();
+    let mut json = serde_json::to_value(&values).expect("plain data");
+    json["pictures"] = found.images.len().into();
+    json["classes"] = classes.into();
+    EvalReport { lines, json }
 }

@@ -10,7 +10,8 @@ mod section;
 mod tiles;
 
 pub use batch::{DetectionBatch, DetectionSamples};
-pub use measure::{DetectionFindings, class_table, detect_all, findings};
+use measure::report;
+pub use measure::{DetectionFindings, class_numbers, class_table, detect_all, findings};
 pub use objective::DetectionLoss;
 pub use section::DetectSection;
 pub use tiles::Tiles;
@@ -21,13 +22,16 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::cost::Convention;
+use crate::data::dataset::Origin;
 use crate::data::detection::{self, DetectionDataset};
 use crate::data::{DetectionPreprocess, Loader, Order, Part};
 use crate::evaluate::{Metric, coco};
 use crate::models::detect::{Detector, DetectorConfig};
 use crate::report::Findings;
-use crate::train::{self, Common, Measured, ModelCost, Share, Split, Steps, Task, Validation};
-use crate::weights;
+use crate::train::{
+    self, Common, EvalReport, EvalRequest, Measured, ModelCost, Share, Split, Steps, Task, Validation, no_part,
+};
+use crate::weights::{self, LoadedDetector};
 
 /// A recipe of detection.
 pub type Recipe = train::Recipe<DetectSection>;
@@ -204,7 +208,8 @@ impl Task for ObjectDetection {
         if part.is_empty() || !due {
             return Ok(None);
         }
-        let found = detect_all(model, part, &self.preprocess, self.recipe.own.batch, device, watch)?;
+        let known = self.train.dataset.classes();
+        let found = detect_all((model, known), part, &self.preprocess, self.recipe.own.batch, device, watch)?;
         let evaluation = found.evaluate()?;
         let values = evaluation.summary.values();
         let findings = match split {
@@ -212,6 +217,35 @@ impl Task for ObjectDetection {
             Split::Test => findings(&found, &evaluation, part)?,
         };
         Ok(Some(Measured { values, findings }))
+    }
+
+    /// On any data whose classes the run knows, by their names.
+    fn evaluate(
+        recipe: &Recipe,
+        request: &EvalRequest,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<EvalReport, Error> {
+        let source = weights::resolve_detector(&request.folder.display().to_string(), &mut |_| {})?;
+        let LoadedDetector { model, preprocess, labels, .. } = source.load(device)?;
+        let known = labels.ok_or_else(|| Error::file(&request.folder.join("classes.txt"), "is missing"))?;
+        let parts = detection::open_parts(request.data)?;
+        // a fifth of other data is the test only because something must be
+        let whole =
+            request.part == Part::Test && parts.origins.test == Origin::Fifth && request.data != recipe.common.data;
+        let (dataset, measured) = match request.part {
+            _ if whole => (detection::open(request.data, Part::All)?, "all pictures: the data has no parts"),
+            Part::Test => (parts.test, "test"),
+            Part::Validation => (parts.validation, "validation"),
+            Part::Train => (parts.train, "train"),
+            other => (detection::open(request.data, other)?, "all pictures"),
+        };
+        if dataset.is_empty() {
+            return Err(no_part(request.part, "is not in the data"));
+        }
+        let part = DetectionPart::first(dataset, 0);
+        let found = detect_all((&model, &known), &part, &preprocess, recipe.own.batch, device, watch)?;
+        Ok(report(&found, &found.evaluate()?, measured))
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {

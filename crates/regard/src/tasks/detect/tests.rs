@@ -2,6 +2,7 @@ use super::*;
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
 use crate::train::{Event, SingleProcess, TrainOptions, read_history};
+use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
 
@@ -160,4 +161,51 @@ fn weights_for_other_classes_keep_everything_but_the_layers_that_know_classes() 
         assert!(!differ.is_empty(), "{model}");
         assert!(differ.iter().all(|name| crate::models::detect::knows_classes(name)), "{model} {differ:?}");
     }
+}
+
+#[test]
+fn other_data_is_measured_by_the_names_of_its_classes() {
+    let known = ["cat", "dog", "owl"].map(String::from);
+    let numbers = |names: &[&str]| class_numbers(&known, &names.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert_eq!(numbers(&["owl", "Cat"]).unwrap(), [2, 0]);
+    let error = numbers(&["cow"]).unwrap_err().to_string();
+    assert!(error.contains("`cow`") && error.contains("cat, dog, owl"), "{error}");
+}
+
+#[test]
+fn a_run_evaluated_on_its_test_gives_what_its_training_measured() {
+    let place = Place::new();
+    let (recipe, folder) = (recipe("retinanet-nano"), place.run("run"));
+    let recipe = recipe.with("test-pictures", "0").unwrap().with("data", &tiny_data(&place)).unwrap();
+    train_until::<ObjectDetection>(&folder, &recipe, None);
+    let test = read_history(&folder).unwrap().test.unwrap();
+    let request = EvalRequest { folder: &folder, data: &recipe.common.data, part: Part::Test };
+    let report = ObjectDetection::evaluate(&recipe, &request, &cpu(), &mut |_, _| {}).unwrap();
+    assert_eq!(report.json["ap"].as_f64(), Some(test.metric("ap")));
+    assert_eq!(report.json["classes"].as_object().unwrap().len(), 8);
+}
+
+/// Forty scenes as COCO files.
+fn tiny_data(place: &Place) -> String {
+    let folder = place.run("data");
+    let scenes = detection::open("scenes", Part::Validation).unwrap();
+    let names: Vec<_> =
+        scenes.classes().iter().enumerate().map(|(id, name)| json!({"id": id + 1, "name": name})).collect();
+    let (mut images, mut annotations) = (Vec::new(), Vec::new());
+    fs::create_dir_all(&folder).unwrap();
+    for index in 0..40 {
+        let (picture, boxes) = scenes.sample(index).unwrap();
+        let [rows, columns] = picture.size();
+        let pixels = image::RgbImage::from_raw(columns as u32, rows as u32, picture.pixels().to_vec()).unwrap();
+        pixels.save(folder.join(format!("{index}.png"))).unwrap();
+        images.push(json!({"id": index + 1, "file_name": format!("{index}.png"), "width": columns, "height": rows}));
+        for one in boxes {
+            let id = annotations.len() + 1;
+            annotations.push(json!({"id": id, "image_id": index + 1, "category_id": one.class + 1, "bbox": one.bounds,
+                "area": one.area, "iscrowd": 0}));
+        }
+    }
+    let text = json!({"images": images, "annotations": annotations, "categories": names}).to_string();
+    fs::write(folder.join("annotations.json"), text).unwrap();
+    folder.display().to_string()
 }
