@@ -4,12 +4,13 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{DetectionLosses, faster_rcnn, retinanet};
+use super::{DetectionLosses, detr, faster_rcnn, retinanet};
 use crate::boxes::RandomSampler;
 use crate::cost::{Costed, Ledger};
 use crate::data::{Detection, DetectionPreprocess, Images, Object};
 use crate::models::config;
 use crate::models::limits::check_parameters;
+use crate::pass::DropoutKey;
 use crate::{Error, Pass};
 
 /// A named configuration of a detector.
@@ -222,6 +223,29 @@ macro_rules! detectors {
     };
 }
 
+impl DetectorFamily for detr::Detr {
+    const LOSS_PARTS: &'static [&'static str] = &["class", "box", "giou"];
+    const TRUNK: &'static str = "backbone.0.body.";
+
+    fn detect(&self, images: &Images, pass: &mut Pass) -> Vec<Vec<Detection>> {
+        self.forward(images, pass).detections()
+    }
+
+    fn losses(
+        &self,
+        images: &Images,
+        objects: &[Vec<Object>],
+        counts: LossCounts,
+        LossDraw { seed, step }: LossDraw,
+    ) -> Result<DetectorLosses, Error> {
+        let LossCounts { pictures, objects: all, matched } = counts;
+        let output = self.forward(images, &mut Pass::with_dropout(DropoutKey { seed, step }));
+        let counts = detr::DetrCounts { pictures, objects: all, matched };
+        let losses = detr::DetrCriterion::default().losses(&output, objects, &counts)?;
+        Ok(DetectorLosses { parts: losses.parts().into(), sum: losses.total })
+    }
+}
+
 impl DetectorFamily for retinanet::RetinaNet {
     const LOSS_PARTS: &'static [&'static str] = &["class", "box"];
     const TRUNK: &'static str = "backbone.body.";
@@ -262,6 +286,7 @@ impl DetectorFamily for faster_rcnn::FasterRcnn {
 }
 
 detectors! {
+    Detr "detr" detr DetrConfig Detr;
     Retinanet "retinanet" retinanet RetinaNetConfig RetinaNet;
     FasterRcnn "faster-rcnn" faster_rcnn FasterRcnnConfig FasterRcnn;
 }
@@ -307,7 +332,10 @@ impl DetectorConfig {
     /// Pictures, objects, and objects that get a query; see [`LossCounts`].
     #[must_use]
     pub fn counts(&self, pictures: &[Vec<Object>]) -> [usize; LossCounts::COUNT] {
-        let most = usize::MAX;
+        let most = match self {
+            Self::Detr(config) => config.num_queries,
+            Self::Retinanet(_) | Self::FasterRcnn(_) => usize::MAX,
+        };
         let objects = pictures.iter().map(|objects| objects.iter().filter(|object| is_learned(object)).count());
         let (sum, matched) =
             objects.fold((0, 0), |(sum, matched), objects| (sum + objects, matched + objects.min(most)));

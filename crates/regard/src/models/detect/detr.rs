@@ -20,17 +20,18 @@ use burn::tensor::{Bool, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::DetectorPreset;
 use crate::attention::DotProduct;
 use crate::convolution::Convolve;
 use crate::cost::Ledger;
-use crate::data::{Bounds, Detection, Images, Preprocess};
+use crate::data::{Bounds, Detection, DetectionPreprocess, Images};
 use crate::function::softmax;
 use crate::layers::{
     Cells, Embedding, GridPosition, GridPositionKind, LastStage, LayerNorm, Linear, Memory, NormKind, NormPlace,
     TransformerDecoderLayer, TransformerEncoderLayer, TransformerLayerConfig, check_size, sine_of_points,
 };
 use crate::models::limits::{check_image, check_parameters};
-use crate::models::{Backbone, Preset, Trunk, TrunkConfig, config, preset as classifier};
+use crate::models::{Backbone, Trunk, TrunkConfig, config, preset as classifier};
 use crate::pass::Axes;
 use crate::{Error, Pass, device};
 
@@ -464,16 +465,18 @@ impl DetrOutput {
     }
 }
 
-/// Colours of ImageNet; sizes are the task's business: the paper's short side is 800 and the long one at most 1333.
-const COLOURS: Preprocess = Preprocess { crop: 1.0, ..Preprocess::TORCHVISION };
-
-const fn paper(name: &'static str, config: fn() -> DetrConfig) -> Preset<DetrConfig> {
-    Preset { name, paper: "arXiv:2005.12872", preprocess: COLOURS, config }
+const fn paper(name: &'static str, config: fn() -> DetrConfig) -> DetectorPreset<DetrConfig> {
+    DetectorPreset { name, paper: "arXiv:2005.12872", preprocess: DetectionPreprocess::DETR, config }
 }
 
 /// The networks of the paper's table 1, and a small one.
-pub const PRESETS: &[Preset<DetrConfig>] = &[
-    Preset { name: "detr-nano", paper: "ours", preprocess: COLOURS, config: DetrConfig::nano },
+pub const PRESETS: &[DetectorPreset<DetrConfig>] = &[
+    DetectorPreset {
+        name: "detr-nano",
+        paper: "ours",
+        preprocess: DetectionPreprocess::as_it_is(1),
+        config: DetrConfig::nano,
+    },
     paper("detr-r50", || DetrConfig::coco("resnet-50", LastStage::Strided)),
     paper("detr-r101", || DetrConfig::coco("resnet-101", LastStage::Strided)),
     paper("detr-r50-dc5", || DetrConfig::coco("resnet-50", LastStage::Dilated)),

@@ -48,7 +48,7 @@ impl Default for DetectSection {
 
 impl Section for DetectSection {
     fn common() -> Common {
-        Common { model: "retinanet-nano".into(), data: "scenes".into(), ..Common::default() }
+        Common { model: "detr-nano".into(), data: "scenes".into(), ..Common::default() }
     }
 
     fn validate(&self, common: &Common) -> Result<(), Error> {

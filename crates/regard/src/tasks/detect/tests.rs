@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// The small detectors of every family.
-const MODELS: [&str; 3] = ["retinanet-nano", "retinanet-nano-attention", "faster-rcnn-nano"];
+const MODELS: [&str; 4] = ["detr-nano", "retinanet-nano", "retinanet-nano-attention", "faster-rcnn-nano"];
 
 struct Place(tempfile::TempDir);
 
@@ -74,7 +74,7 @@ fn every_part_of_a_loss_is_in_the_history_and_the_test_has_all_twelve_numbers_th
 #[test]
 fn two_processes_with_different_numbers_of_objects_learn_what_one_learns() {
     // Faster R-CNN averages over what each process drew, as torchvision does
-    for model in ["retinanet-nano"] {
+    for model in ["detr-nano", "retinanet-nano"] {
         let place = Place::new();
         let mut recipe = recipe(model).with("augment.flip", "0.0").unwrap().with("augment.crop", "0.0").unwrap();
         if model == "detr-nano" {
