@@ -249,7 +249,7 @@ mod tests {
         let place = folder(&[("train.tsv", "a\tb\nc\n"), ("dev.en", "a\nb\n"), ("dev.it", "a\n")]);
         fs::write(place.path().join("test.tsv"), b"a\tb\n\xff\tc\n").unwrap();
         let told = |part| read(place.path(), part, &languages("it")).unwrap_err().to_string();
-        assert!(told(TextPart::Train).contains("line 2 has 1 columns"));
+        assert!(told(TextPart::Train).contains("line 2 must have two columns, got 1"));
         assert!(told(TextPart::Dev).contains("2 lines"));
         assert!(told(TextPart::Test).contains("line 2 is not UTF-8"));
         let error = read(place.path(), TextPart::Train, &languages("de")).unwrap_err().to_string();
