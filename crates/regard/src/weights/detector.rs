@@ -53,8 +53,15 @@ pub struct EmbeddedDetector {
     weights: &'static [u8],
 }
 
-/// Detectors that come with the library, trained here on `scenes`.
-pub const EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[];
+/// Detectors that come with the library, trained here on `scenes`: `docs/results.md` has the command, `examples/embed_detector.rs`
+/// makes the files of the run.
+pub const EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[EmbeddedDetector {
+    name: "scenes-retinanet",
+    model: include_str!("../../assets/scenes/model.toml"),
+    preprocess: include_str!("../../assets/scenes/preprocess.toml"),
+    classes: include_str!("../../assets/scenes/classes.txt"),
+    weights: include_bytes!("../../assets/scenes/best.safetensors"),
+}];
 
 /// The detector that a text names; weights from the network are fetched into the cache, with `progress`.
 ///
@@ -253,4 +260,44 @@ pub fn begin_detector(detector: Detector, address: &str) -> Result<Detector, Err
         if other && detect::knows_classes(&name) { (name.clone(), own[&name].clone()) } else { (name, tensor) }
     };
     fill(detector, &given.into_iter().map(begin).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pass;
+    use crate::data::{Bounds, Part, detection};
+    use crate::device::cpu;
+
+    #[test]
+    fn the_embedded_detector_finds_most_garments_of_test_scenes() {
+        let scenes = detection::open("scenes", Part::Test).unwrap();
+        for embedded in EMBEDDED_DETECTORS {
+            let detector = resolve_detector(embedded.name, &mut |_| {}).unwrap().load(&cpu()).unwrap();
+            assert_eq!(detector.labels.as_deref(), Some(scenes.classes()));
+            let (mut objects, mut found) = (0, 0);
+            for index in 0..40 {
+                let (picture, annotations) = scenes.sample(index).unwrap();
+                let batch = detector.preprocess.batch(&[detector.preprocess.prepare(&picture)]).unwrap();
+                let detections = detector.model.detect(&batch.to_device(&cpu()), &mut Pass::silent()).remove(0);
+                for one in annotations {
+                    let bounds = Bounds::from_coco(one.bounds, picture.size());
+                    let fits = |other: &crate::data::Detection| {
+                        other.class == one.class && other.score > 0.4 && other.bounds.iou(&bounds) > 0.5
+                    };
+                    objects += 1;
+                    found += usize::from(detections.iter().any(fits));
+                }
+            }
+            assert!(10 * found > 7 * objects, "{}: {found} of {objects}", embedded.name);
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_classifier_is_no_detector_and_a_wrong_one_gets_the_nearest() {
+        let told = |name: &str| resolve_detector(name, &mut |_| {}).unwrap_err().to_string();
+        assert!(told("vit-nano").contains("classifier"));
+        assert!(told("detr-nanoo").contains("`detr-nano`"));
+        assert!(is_detector("detr-r50") && is_detector("detr-r50=FILE") && !is_detector("deit-tiny"));
+    }
 }
