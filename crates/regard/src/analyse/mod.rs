@@ -1,12 +1,13 @@
 //! What can be found out about models.
 //!
 //! One image: [`explain()`] runs a model once and keeps who looks where ([`Attention`]), which [`maps()`], [`rollout()`]
-//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class. Many pictures: [`HeadMeans`] of [`distance()`]
+//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box. Many pictures: [`HeadMeans`] of [`distance()`]
 //! and [`entropy()`], [`Fields`], [`Cka`]. No picture: [`positions()`], [`filters()`], [`papers`].
 //! Results are plain data, and each has a [`Check`] of a law that it fulfils by itself.
 
 pub mod activations;
 mod attention;
+mod box_cam;
 mod cam;
 mod check;
 pub mod cka;
@@ -25,6 +26,7 @@ mod positions;
 mod rollout;
 
 pub use attention::{Attention, WeightRow, attentions};
+pub use box_cam::{BoxCam, box_cam};
 pub use cam::{Cam, cam};
 pub use check::Check;
 pub use cka::{Cka, Gram, Similarity};

@@ -165,6 +165,18 @@ impl Pyramid {
         levels
     }
 
+    /// The names under which levels are watched, the finest first.
+    #[must_use]
+    pub fn level_names(&self) -> Vec<String> {
+        let above: &[&str] = match self.extra {
+            ExtraLevels::None => &[],
+            ExtraLevels::Pool => &["pool"],
+            ExtraLevels::OfLastLevel | ExtraLevels::OfLastMap => &["extra_blocks.p6", "extra_blocks.p7"],
+        };
+        let own = (0..self.layer_blocks.len()).map(|index| format!("layer_blocks.{index}"));
+        own.chain(above.iter().map(ToString::to_string)).collect()
+    }
+
     /// Writes the costs for maps of these shapes `[C, H, W]`, gives the shapes of the levels.
     pub fn cost(&self, maps: &[Vec<usize>], ledger: &mut Ledger) -> Vec<Vec<usize>> {
         let mut levels = Vec::new();

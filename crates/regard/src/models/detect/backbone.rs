@@ -141,6 +141,15 @@ impl DetectorBackbone {
         maps.into_iter().zip(strides).map(|(map, stride)| Level { map, stride }).collect()
     }
 
+    /// The full names under which a detector's levels are watched, the finest first; without a pyramid that of the last stage.
+    pub(super) fn level_names(&self) -> Vec<String> {
+        let names = match &self.fpn {
+            Some(fpn) => fpn.level_names().into_iter().map(|name| format!("fpn.{name}")).collect(),
+            None => self.stages.iter().map(|stage| format!("body.layer{}", stage + 1)).collect::<Vec<_>>(),
+        };
+        names.into_iter().map(|name| format!("backbone.{name}")).collect()
+    }
+
     /// Writes the costs for a picture `[C, H, W]`, gives the shapes of the levels.
     pub fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
         let shapes = ledger.within("body", |ledger| self.body.stage_costs(shape, ledger));

@@ -18,7 +18,9 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{BackboneConfig, DetectionLimits, DetectionLosses, DetectorBackbone, Targets};
+use super::{
+    BackboneConfig, BoxPlace, BoxScore, BoxSource, DetectionLimits, DetectionLosses, DetectorBackbone, Targets,
+};
 use crate::boxes::{Corners, Level, Sampler};
 use crate::cost::{Costed, Ledger};
 use crate::data::{Detection, Images, Object};
@@ -175,6 +177,30 @@ impl FasterRcnn {
         let parts = [("objectness", objectness), ("rpn_box", rpn_box), ("class", class), ("box", boxes)];
         let pictures = objects.len() as f64;
         DetectionLosses { parts: parts.map(|(name, mean)| (name, mean.mul_scalar(pictures))).into() }
+    }
+}
+
+impl BoxScore for FasterRcnn {
+    fn sources(&self, images: &Images, pass: &mut Pass) -> Vec<BoxSource> {
+        let output = self.forward(images, pass);
+        let found = self.read_out(&output, &images.sizes).into_iter().next().unwrap_or_default();
+        let source = |found: RegionDetection| BoxSource {
+            detection: found.detection,
+            // those of the first picture come first
+            place: BoxPlace::Region(output.proposals[0][found.region].corners),
+        };
+        found.into_iter().map(source).collect()
+    }
+
+    fn score(&self, images: &Images, source: &BoxSource, pass: &mut Pass) -> Tensor<1> {
+        let BoxPlace::Region(corners) = source.place else { panic!("faster r-cnn: answers come from regions") };
+        let levels = pass.within("backbone", |pass| self.backbone.forward(images.pixels.clone(), pass));
+        let regions = pass.within("roi_heads", |pass| self.roi_heads.forward(&levels, (&[0], &[corners]), pass));
+        self.roi_heads.logit(&regions, 0, source.detection.class)
+    }
+
+    fn levels(&self) -> Vec<String> {
+        self.backbone.level_names()
     }
 }
 

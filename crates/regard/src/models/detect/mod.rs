@@ -6,6 +6,7 @@ pub mod detr;
 pub mod faster_rcnn;
 mod losses;
 pub mod retinanet;
+mod score;
 
 pub use backbone::{BackboneConfig, DetectorBackbone, PyramidOptions};
 pub use detector::{
@@ -13,6 +14,7 @@ pub use detector::{
     is_config, knows_classes, named, preset, presets, usual_preprocess,
 };
 pub use losses::{DetectionLosses, Targets};
+pub use score::{BoxPlace, BoxScore, BoxSource};
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};

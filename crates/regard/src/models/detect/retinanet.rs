@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use self::head::{Last, Layer, NamedHead};
 use super::{
-    BackboneConfig, DetectionLimits, DetectionLosses, DetectorBackbone, Targets, best_of, detection, per_anchor,
+    BackboneConfig, BoxPlace, BoxScore, BoxSource, DetectionLimits, DetectionLosses, DetectorBackbone, Targets,
+    best_of, detection, per_anchor,
 };
 use crate::boxes::{
     Anchors, BoxCoder, Corners, FocalTarget, Level, Match, Matcher, clip, giou, nms_by_class, rows, sigmoid_focal,
@@ -352,6 +353,25 @@ fn best(logits: &[f32], threshold: f32, count: usize) -> Vec<(f32, usize)> {
     let above = logits.iter().enumerate().filter(|(_, logit)| **logit > below);
     let scores = above.map(|(place, logit)| (1.0 / (1.0 + (-logit).exp()), place));
     best_of(scores.filter(|(score, _)| *score > threshold).collect(), count)
+}
+
+impl BoxScore for RetinaNet {
+    fn sources(&self, images: &Images, pass: &mut Pass) -> Vec<BoxSource> {
+        let output = self.forward(images.pixels.clone(), pass);
+        let found = self.read_out(&output, &images.sizes).into_iter().next().unwrap_or_default();
+        let source =
+            |found: AnchorDetection| BoxSource { detection: found.detection, place: BoxPlace::Anchor(found.anchor) };
+        found.into_iter().map(source).collect()
+    }
+
+    fn score(&self, images: &Images, source: &BoxSource, pass: &mut Pass) -> Tensor<1> {
+        let BoxPlace::Anchor(anchor) = source.place else { panic!("retinanet: answers come from anchors") };
+        self.forward(images.pixels.clone(), pass).logit(0, anchor, source.detection.class)
+    }
+
+    fn levels(&self) -> Vec<String> {
+        self.backbone.level_names()
+    }
 }
 
 impl Costed for RetinaNet {

@@ -121,10 +121,10 @@ impl FasterRcnnConfig {
         let pyramid = PyramidOptions { width: 64, norm: true, extra: ExtraLevels::None };
         Self {
             image: [64, 64],
-            classes: 10,
+            classes: 8,
             backbone: BackboneConfig { trunk: nano_trunk(), stages: vec![0, 1, 2], pyramid: Some(pyramid) },
             rpn: RpnConfig {
-                anchors: Anchors::torchvision(vec![vec![10.0], vec![18.0], vec![26.0]]),
+                anchors: Anchors::torchvision(vec![vec![14.0], vec![20.0], vec![26.0]]),
                 matcher: Matcher { object: 0.6, ..v1.rpn.matcher },
                 sample: Balance { count: 64, positive: 0.5 },
                 training: ProposalCount { before: 300, after: 100 },

@@ -14,7 +14,7 @@ use crate::boxes::{
     has_sides, nms_by_class, roi_align_levels, rows, smooth_l1, to_tensor,
 };
 use crate::convolution::Convolve;
-use crate::cost::{Costed, Ledger, Work};
+use crate::cost::{Ledger, Work};
 use crate::function;
 use crate::layers::{BatchNorm, Linear, check_size, square};
 use crate::models::detect::{DetectionLimits, Targets, detection};
@@ -363,8 +363,8 @@ impl RoiHeads {
             }
         });
         ledger.within("box_predictor", |ledger| {
-            ledger.within("cls_score", |ledger| self.box_predictor.cls_score.cost(hidden.clone(), ledger));
-            ledger.within("bbox_pred", |ledger| self.box_predictor.bbox_pred.cost(hidden, ledger));
+            ledger.part("cls_score", &self.box_predictor.cls_score, hidden.clone());
+            ledger.part("bbox_pred", &self.box_predictor.bbox_pred, hidden);
         });
     }
 }

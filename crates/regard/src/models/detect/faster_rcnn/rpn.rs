@@ -14,7 +14,7 @@ use crate::boxes::{
     nms_by_class, rows, smooth_l1, to_tensor,
 };
 use crate::convolution::Convolve;
-use crate::cost::{Costed, Ledger, Work};
+use crate::cost::{Ledger, Work};
 use crate::layers::biased;
 use crate::models::detect::{Targets, best_of, per_anchor};
 use crate::{Error, Pass};
@@ -207,17 +207,11 @@ impl Rpn {
                         shape = ledger.part(format!("conv.{layer}.0"), conv, shape);
                         ledger.each("relu", &shape, |elements| Work::Activation { elements });
                     }
-                    self.head.cls_logits_and_boxes(shape, ledger);
+                    ledger.part("cls_logits", &self.head.cls_logits, shape.clone());
+                    ledger.part("bbox_pred", &self.head.bbox_pred, shape);
                 });
             };
             if index == 0 { write(ledger) } else { ledger.shared(write) }
         }
-    }
-}
-
-impl RpnHead {
-    fn cls_logits_and_boxes(&self, shape: Vec<usize>, ledger: &mut Ledger) {
-        ledger.within("cls_logits", |ledger| self.cls_logits.cost(shape.clone(), ledger));
-        ledger.within("bbox_pred", |ledger| self.bbox_pred.cost(shape, ledger));
     }
 }

@@ -75,9 +75,9 @@ impl RetinaNetConfig {
         let pyramid = PyramidOptions { width: 64, norm: true, extra: ExtraLevels::None };
         Self {
             image: [64, 64],
-            classes: 10,
+            classes: 8,
             backbone: BackboneConfig { trunk: nano_trunk(), stages: vec![0, 1, 2], pyramid: Some(pyramid) },
-            anchors: Anchors::torchvision(vec![vec![8.0, 10.0, 13.0], vec![16.0, 20.0, 25.0], vec![24.0, 28.0, 32.0]]),
+            anchors: Anchors::torchvision(vec![vec![10.0, 13.0, 17.0], vec![16.0, 20.0, 25.0], vec![24.0, 28.0, 32.0]]),
             head: HeadConfig { layers: 2, kind, groups: Some(8) },
             ..Self::torchvision_v2()
         }

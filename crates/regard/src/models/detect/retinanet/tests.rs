@@ -1,6 +1,6 @@
 use burn::tensor::Gradients;
 
-use super::super::backbone::tiny_trunk;
+use super::super::backbone::{tiny_trunk, trunk};
 use super::*;
 use crate::cost::Convention;
 use crate::data::Bounds;
@@ -263,6 +263,19 @@ fn a_gradient_reaches_every_parameter_and_a_picture_without_objects_teaches_back
         let empty = model.losses(&images, &[vec![], vec![]], &mut Pass::silent());
         let [class, boxes] = [0, 1].map(|part| values(&empty.parts[part].1)[0]);
         assert!(class > 0.0 && class.is_finite() && boxes == 0.0, "{name}: {class} {boxes}");
+    }
+}
+
+#[test]
+fn any_trunk_of_the_zoo_will_do() {
+    for name in ["sasa-nano", "san-nano-pairwise"] {
+        let config = named("retinanet-nano");
+        let backbone = BackboneConfig { trunk: trunk(name, &[]), ..config.backbone };
+        let model = RetinaNetConfig { backbone, ..config }.init(&device::cpu()).unwrap();
+        let images = Images::unpadded(random([1, 3, 32, 32], 1));
+        let objects = [vec![Object { class: 1, bounds: Bounds { w: 0.5, h: 0.4, ..Bounds::WHOLE }, crowd: false }]];
+        let losses = model.losses(&images, &objects, &mut Pass::silent());
+        assert!(losses.parts.iter().all(|(_, part)| values(part)[0] > 0.0), "{name}");
     }
 }
 

@@ -1,0 +1,113 @@
+//! Grad-CAM for a box: the pixels of its level that support its class.
+//! Selvaraju et al. 2017, "Grad-CAM", arXiv:1610.02391.
+//!
+//! For detectors that read a box from one map: channels are weighted by the mean of the score's gradient over pixels and
+//! summed; negative values become zero.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use serde::Serialize;
+
+use super::check::Check;
+use super::gradients::slopes;
+use crate::data::{Detection, Images};
+use crate::models::detect::{BoxScore, BoxSource};
+use crate::{Error, Pass};
+
+/// What speaks for a box.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BoxCam {
+    pub detection: Detection,
+    /// The level that the box is read from.
+    pub layer: String,
+    /// Rows and columns.
+    pub size: [usize; 2],
+    /// `[H, W]`, never negative.
+    pub values: Vec<f32>,
+    pub check: Check,
+}
+
+/// The map of one answer to the first picture of a batch.
+///
+/// # Errors
+/// When no level has a gradient: nothing that is seen changes the score.
+pub fn box_cam<D: BoxScore>(detector: &D, images: &Images, source: &BoxSource) -> Result<BoxCam, Error> {
+    // norms use what they have learned, though maps are differentiated
+    let detector = detector.clone().freeze();
+    let levels = detector.levels();
+    let mut pass = Pass::recording_only(levels.clone()).with_gradients();
+    let gradients = detector.score(images, source, &mut pass).backward();
+    let trace = pass.into_trace();
+    let is_read = |gradient: &Tensor<4>| gradient.clone().abs().sum().into_scalar::<f32>() > 0.0;
+    let found = levels.into_iter().find_map(|layer| {
+        let gradient = trace.gradient::<4>(&layer, &gradients).ok().filter(is_read)?;
+        Some((layer, gradient))
+    });
+    let (layer, gradient) =
+        found.ok_or_else(|| Error::analysis("grad-cam", "no level changes the score of this box"))?;
+    let map = trace.get::<4>(&layer)?.inner();
+    let [_, _, rows, columns] = map.dims();
+    let values = relu((gradient.clone().mean_dim(3).mean_dim(2) * map).sum_dim(1));
+    let moved = |by: Tensor<4>| -> Result<f64, Error> {
+        let score = detector.score(images, source, &mut Pass::silent().perturbed(layer.as_str(), by));
+        Ok(score.into_scalar::<f32>().into())
+    };
+    Ok(BoxCam {
+        detection: source.detection,
+        size: [rows, columns],
+        values: values.into_data().iter::<f32>().take(rows * columns).collect(),
+        check: slopes(&gradient, moved)?,
+        layer,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device;
+    use crate::models::detect::faster_rcnn::FasterRcnnConfig;
+    use crate::models::detect::retinanet::{HeadKind, RetinaNetConfig};
+    use crate::testing::{random, stirred};
+
+    fn assert_traced<D: BoxScore>(detector: &D) {
+        let images = Images::unpadded(random([1, 3, 64, 64], 1));
+        let sources = detector.sources(&images, &mut Pass::silent());
+        let source = sources.first().expect("noise has an answer");
+        let cam = box_cam(detector, &images, source).unwrap();
+        assert!(cam.check.holds(), "{}", cam.check);
+        assert!(cam.layer.starts_with("backbone.fpn.layer_blocks."));
+        assert_eq!(cam.values.len(), cam.size[0] * cam.size[1]);
+        assert!(cam.values.iter().all(|value| *value >= 0.0));
+        // the score is that of the answer, before its sigmoid or softmax
+        let score = f64::from(detector.score(&images, source, &mut Pass::silent()).into_scalar::<f32>());
+        assert!(score.is_finite());
+    }
+
+    #[test]
+    fn boxes_of_every_detector_with_anchors_can_be_traced_to_their_level() {
+        let device = device::cpu();
+        for kind in [HeadKind::Convolution, HeadKind::Attention { heads: 4, window: 5 }] {
+            let mut config = RetinaNetConfig::nano(kind);
+            config.limits.score = 0.0;
+            assert_traced(&stirred(config.init(&device).unwrap()));
+        }
+        // stirred deltas would leave no proposal with an area
+        let mut config = FasterRcnnConfig::nano();
+        config.limits.score = 0.0;
+        assert_traced(&config.init(&device).unwrap());
+    }
+
+    #[test]
+    fn the_score_of_an_anchor_is_the_logit_of_its_answer() {
+        let mut config = RetinaNetConfig::nano(HeadKind::Convolution);
+        config.limits.score = 0.0;
+        let detector = stirred(config.init(&device::cpu()).unwrap());
+        let images = Images::unpadded(random([1, 3, 64, 64], 1));
+        let sources = detector.sources(&images, &mut Pass::silent());
+        assert!(sources.len() >= 3);
+        for source in sources.iter().take(3) {
+            let logit = f64::from(detector.score(&images, source, &mut Pass::silent()).into_scalar::<f32>());
+            assert!((1.0 / (1.0 + (-logit).exp()) - source.detection.score).abs() < 1e-5);
+        }
+    }
+}
