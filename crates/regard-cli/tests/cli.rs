@@ -5,6 +5,7 @@ mod analyse;
 mod command_line;
 mod common;
 mod data;
+mod detect;
 #[cfg(feature = "mpi")]
 mod ranks;
 #[cfg(unix)]

@@ -1,0 +1,82 @@
+//! `regard detect` with the detector that comes along.
+
+use crate::common::{assert_refused, regard, stdout_of, text};
+use image::RgbImage;
+use regard::data::detection;
+use regard::data::{Bounds, Part};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// A test scene as a file, and its objects.
+fn scene(folder: &Path, index: usize) -> (String, Vec<detection::Annotation>) {
+    let scenes = detection::open("scenes", Part::Test).unwrap();
+    let (picture, objects) = scenes.sample(index).unwrap();
+    let [rows, columns] = picture.size().map(|side| side as u32);
+    let path = folder.join(format!("scene{index}.png"));
+    RgbImage::from_raw(columns, rows, picture.pixels().to_vec()).unwrap().save(&path).unwrap();
+    (path.display().to_string(), objects)
+}
+
+#[test]
+fn garments_of_scenes_are_found_drawn_and_written_in_the_formats_of_coco_and_yolo() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenes: Vec<_> = (0..8).map(|index| scene(folder.path(), index)).collect();
+    let out = folder.path().join("out").display().to_string();
+    let mut args = vec!["detect", "--json", "--yolo", "-o", &out];
+    args.extend(scenes.iter().map(|(picture, _)| picture.as_str()));
+    let json = stdout_of(folder.path(), &args);
+    let out = folder.path().join("out");
+    let found: Vec<Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!(serde_json::from_slice::<Vec<Value>>(&fs::read(out.join("detections.json")).unwrap()).unwrap(), found);
+    let lines = |index: usize| fs::read_to_string(out.join(format!("scene{index}.txt"))).unwrap().lines().count();
+    assert_eq!((0..8).map(lines).sum::<usize>(), found.len());
+    assert!((0..8).all(|index| image::open(out.join(format!("scene{index}.png"))).unwrap().width() >= 320));
+    let names = detection::open("scenes", Part::Test).unwrap().classes().to_vec();
+    let (mut right, mut all) = (0, 0);
+    for (picture, objects) in scenes {
+        for object in objects {
+            let truth = Bounds::from_coco(object.bounds, [64, 64]);
+            let fits = |one: &Value| {
+                let bounds: [f64; 4] = serde_json::from_value(one["bbox"].clone()).unwrap();
+                let same = one["picture"] == picture.as_str() && one["category"] == names[object.class].as_str();
+                same && Bounds::from_coco(bounds, [64, 64]).iou(&truth) > 0.5
+            };
+            right += usize::from(found.iter().any(fits));
+            all += 1;
+        }
+    }
+    assert!(10 * right >= 8 * all, "{right} of {all} in {json}");
+}
+
+#[test]
+fn tiles_find_what_is_small_on_a_large_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut large = RgbImage::new(192, 128);
+    let (picture, objects) = scene(folder.path(), 3);
+    image::imageops::replace(&mut large, &image::open(&picture).unwrap().to_rgb8(), 64, 64);
+    let path = folder.path().join("large.png");
+    large.save(&path).unwrap();
+    let json = stdout_of(folder.path(), &["detect", &path.display().to_string(), "--json", "--tile", "64"]);
+    let found: Vec<Value> = serde_json::from_str(&json).unwrap();
+    assert!(found.len() >= objects.len(), "{json}");
+}
+
+#[test]
+fn what_is_no_picture_and_no_detector_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (picture, _) = scene(folder.path(), 0);
+    let broken = folder.path().join("broken.png");
+    fs::write(&broken, "text").unwrap();
+    let output = regard(folder.path(), &["detect", &broken.display().to_string(), &picture]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("broken.png"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("scene0.png"), "the others are answered");
+    assert_refused(folder.path(), &["detect", &picture, "--model", "fashion-vit"], &["classifier"]);
+    let output = regard(folder.path(), &["detect", &picture, "--threshold", "2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("from 0 to 1"), "{}", text(&output.stderr));
+    let point = folder.path().join("point.png");
+    RgbImage::new(1, 1).save(&point).unwrap();
+    assert!(stdout_of(folder.path(), &["detect", &point.display().to_string()]).contains("nothing"));
+}
