@@ -1,4 +1,4 @@
-"""Whether the peers compute what we compute: the same weights and inputs, and how far the outputs are apart."""
+"""Checks that the other libraries compute the same: same weights and inputs, difference of the outputs."""
 
 import os
 import statistics
@@ -44,13 +44,13 @@ def gradients(tensors, name):
     """
     images, losses = tensors.pop("images"), tensors.pop("losses")
     changes = {each.removeprefix("change."): tensors.pop(each) for each in list(tensors) if each.startswith("change.")}
-    told = {}
+    gradients_by_type = {}
     for kind in (torch.float64, torch.float32):
         model = loaded(name, tensors).to(kind).train()
         loss = functional.cross_entropy(model(images.to(kind)), torch.arange(len(images)) % 10)
         loss.backward()
-        told[kind] = loss.item(), {each: parameter.grad for each, parameter in model.named_parameters()}
-    (loss, exact), (_, single) = told[torch.float64], told[torch.float32]
+        gradients_by_type[kind] = loss.item(), {each: parameter.grad for each, parameter in model.named_parameters()}
+    (loss, exact), (_, single) = gradients_by_type[torch.float64], gradients_by_type[torch.float32]
     own = windows.renamed(loaded(name, tensors), changes)
     longest = torch.cat([each.flatten() for each in exact.values()]).norm()
     apart = lambda theirs: (torch.cat([(theirs[each].reshape(exact[each].shape) - exact[each]).flatten() for each in exact]).norm() / longest).item()
@@ -122,5 +122,5 @@ def all_agree(rows, setting):
                 agree &= count == own
                 lines.append(f"{peer} has {count:,.0f} parameters" + ("" if count == own else f", we {own:,.0f}: OTHER"))
         print(f"{row.name}: {', '.join(lines)}", flush=True)
-    print("everybody computes the same" if agree else "somebody computes something else")
+    print("all results agree" if agree else "some results differ")
     return agree

@@ -1,4 +1,4 @@
-"""Who is measured: something that runs when asked, and says how long that took."""
+"""What is measured: each contestant runs on request and reports its time and peak memory."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-# threads of the one before may still be spinning for work
+# worker threads of the previous contestant may still be spinning
 SETTLE = 0.02
 
 
@@ -113,14 +113,14 @@ class Command:
     def seconds(self, repeats):
         assert repeats == 1, "a program is started once"
         time.sleep(SETTLE)
-        told = self.launcher.run(self.command, self.environment)
-        if told["status"] != 0:
-            raise RuntimeError(f"{' '.join(self.command)} ended with {told['status']}")
-        self.spent.append(told)
-        return told["wall"]
+        usage = self.launcher.run(self.command, self.environment)
+        if usage["status"] != 0:
+            raise RuntimeError(f"{' '.join(self.command)} ended with {usage['status']}")
+        self.spent.append(usage)
+        return usage["wall"]
 
     def peak(self):
-        return max(told["peak"] for told in self.spent)
+        return max(usage["peak"] for usage in self.spent)
 
     def forget(self):
         pass

@@ -23,7 +23,7 @@ WINDOWS = [3, 5, 7, 9, 11]
 BATCHES = [1, 2, 4, 8, 16, 32]
 LAYER_TOKENS = [64, 128, 256, 512, 1024, 2048, 4096]
 LAYER_WIDTH = 256
-# cost of a layer, steps that wait for each other, longest way between two tokens
+# cost of a layer, sequential steps, longest path between two tokens
 LAYERS = {
     "recurrent": ["n d^2", "n", "n"],
     "convolution": ["k n d^2", "1", "log_k n"],
@@ -68,7 +68,7 @@ class Limits:
         """The least time for so many operations on so many bytes."""
         return max(operations / self.operations, moved / self.bytes)
 
-    def told(self):
+    def as_dict(self):
         return {"threads": self.threads, "gflops": self.operations / 1e9, "gigabytes_per_second": self.bytes / 1e9}
 
 
@@ -79,13 +79,13 @@ def point(contestants, rounds, memory=True):
     for _ in range(rounds):
         for name, each in contestants.items():
             times[name].append(each.seconds(repeats_for(warm[name], 0.05)))
-    told = {name: {"seconds": statistics.median(values)} for name, values in times.items()}
+    results = {name: {"seconds": statistics.median(values)} for name, values in times.items()}
     for name, each in contestants.items():
         peak = each.peak() if memory else None
         if peak is not None:
-            told[name]["bytes"] = peak
+            results[name]["bytes"] = peak
         each.forget()
-    return told
+    return results
 
 
 def series(xs, points, field, factor):
@@ -161,7 +161,7 @@ def sides(ours, threads, rounds, limits, folder):
 
 def batches(ours, threads, rounds, limits, folder):
     """Pictures a second of ViT-Ti in the batch, with one thread and with all."""
-    told, panels = {"batches": BATCHES}, []
+    results, panels = {"batches": BATCHES}, []
     for count in sorted({1, threads}):
         process = ours if count == threads else Process(os.environ["PEER"], count)
         most = limits if count == threads else Limits(count)
@@ -174,14 +174,14 @@ def batches(ours, threads, rounds, limits, folder):
             contestants = {"ours": Work(process, f"prepared {VIT} {batch}")}
             contestants |= {name: Here(run) for name, run in runs.items()}
             points.append(point(contestants, rounds, memory=False))
-        told[f"{count} threads"] = points
+        results[f"{count} threads"] = points
         throughput = [{name: {"rate": batch / each["seconds"]} for name, each in at.items()} for batch, at in zip(BATCHES, points)]
         peak = [most.operations / VIT_OPERATIONS] * len(BATCHES)
         panels.append({"title": f"{count} thread{'s' if count > 1 else ''}", "x": "pictures of a batch", "y": "pictures a second", "base2": True, "log": False, "lines": series(BATCHES, throughput, "rate", 1), "limits": [("the machine's peak", BATCHES, peak)]})
     highest = 1.05 * max(y for panel in panels for _, _, ys in [*panel["lines"], *panel["limits"]] for y in ys)
     figures.curves(panels, "ViT-Ti at 224, inference", folder, "growth-batches", highest)
     torch.set_num_threads(threads)
-    return told
+    return results
 
 
 def layers(ours, threads, rounds, limits, folder):
@@ -194,7 +194,7 @@ def layers(ours, threads, rounds, limits, folder):
         {"title": "time", "x": "tokens", "y": "milliseconds", "base2": True, "lines": series(LAYER_TOKENS, points, "seconds", 1e3)},
         {"title": "peak memory beyond the inputs", "x": "tokens", "y": "megabytes", "base2": True, "lines": series(LAYER_TOKENS, points, "bytes", 1e-6)},
     ], f"one layer of width {LAYER_WIDTH}, forward, {threads} threads", folder, "growth-layers")
-    print("| layer | operations | steps in turn | longest path | " + " | ".join(f"n={count}" for count in LAYER_TOKENS) + " |")
+    print("| layer | operations | sequential steps | longest path | " + " | ".join(f"n={count}" for count in LAYER_TOKENS) + " |")
     print("|---|---|---|---|" + "---:|" * len(LAYER_TOKENS))
     for kind, words in LAYERS.items():
         cells = [f"{1e3 * at[kind]['seconds']:.2f} ms, {1e-6 * at[kind]['bytes']:.1f} MB" for at in points]
@@ -207,13 +207,13 @@ def decoding(ours, threads, rounds, limits, folder):
     points = []
     for count in WRITTEN:
         say(f"writing {count} tokens")
-        points.append(point({words: Work(ours, f"decode {how} {count}") for words, how in (("with the cache", "kept"), ("without", "again"))}, rounds, memory=False))
+        points.append(point({words: Work(ours, f"decode {how} {count}") for words, how in (("with key-value cache", "kept"), ("without", "again"))}, rounds, memory=False))
     figures.curves([
         {"title": "time of a sentence", "x": "tokens", "y": "milliseconds", "base2": True, "lines": series(WRITTEN, points, "seconds", 1e3)},
     ], f"transformer-small, greedy, {threads} threads", folder, "growth-decoding")
-    print("| tokens | with the cache | without | ratio |\n|---:|---:|---:|---:|")
+    print("| tokens | with key-value cache | without | ratio |\n|---:|---:|---:|---:|")
     for count, at in zip(WRITTEN, points):
-        kept, again = (at[name]["seconds"] for name in ("with the cache", "without"))
+        kept, again = (at[name]["seconds"] for name in ("with key-value cache", "without"))
         print(f"| {count} | {1e3 * kept:.1f} ms | {1e3 * again:.1f} ms | {again / kept:.2f} |")
     return {"tokens": WRITTEN, "points": points}
 
@@ -231,18 +231,18 @@ def main():
     limits = Limits(threads)
     ours = Process(os.environ["PEER"], threads)
     path = "bench/growth.json"
-    told = {}
+    results = {}
     if os.path.exists(path):
         with open(path) as file:
-            told = json.load(file)
-    told["limits"] = limits.told()
+            results = json.load(file)
+    results["limits"] = limits.as_dict()
     for name, draw in CURVES.items():
         if arguments.only in (None, name):
             start = time.time()
-            told[name] = draw(ours, threads, arguments.rounds, limits, arguments.figures)
+            results[name] = draw(ours, threads, arguments.rounds, limits, arguments.figures)
             say(f"{arguments.figures}/growth-{name}.svg after {time.time() - start:.0f} s")
             with open(path, "w") as file:
-                json.dump(told, file, indent=1)
+                json.dump(results, file, indent=1)
     say(f"wrote {path}")
 
 

@@ -1,4 +1,4 @@
-"""Reads commands as JSON lines, runs each and answers with what it took: `wait4` counts time and peak memory."""
+"""Reads commands as JSON lines, runs each and reports its time and peak memory, from `wait4`."""
 
 import json
 import os
@@ -14,10 +14,10 @@ for line in sys.stdin:
         os.dup2(nowhere, 1)
         os.execve(command[0], command, environment)
     _, status, usage = os.wait4(child, 0)
-    told = {
+    report = {
         "status": os.waitstatus_to_exitcode(status),
         "wall": time.perf_counter() - start,
         "work": usage.ru_utime + usage.ru_stime,
         "peak": usage.ru_maxrss * 1024,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(report), flush=True)

@@ -1,4 +1,4 @@
-"""Measures every row round by round: ours, then each peer, so that a wandering clock cancels in the ratios.
+"""Measures every row round by round: ours, then each peer, so that changes of the clock frequency cancel in the ratios.
 
 A ratio is the peer's time over ours in the same round: above 1, we are faster. Called by `bench/run`.
 """
@@ -32,7 +32,7 @@ def measured(row, contestants, arguments):
     """Times of every round, and what follows from them."""
     least = 0.05 if arguments.quick else 0.1
     whole = any(isinstance(each, Command) for each in contestants.values())
-    # the first run of each makes what later ones find
+    # the first run allocates and packs what later runs reuse
     warm = {name: min(each.seconds(1) for _ in range(1 if whole else 2)) for name, each in contestants.items()}
     repeats = {name: 1 if whole else repeats_for(seconds, least) for name, seconds in warm.items()}
     if whole:
@@ -44,7 +44,7 @@ def measured(row, contestants, arguments):
     say(f"{row.name}: {rounds} rounds of {one_round:.1f} s")
     times = {name: [] for name in contestants}
     for index in range(rounds):
-        # whoever follows whom changes from round to round
+        # alternate the order, so that nobody always runs after the same one
         order = list(contestants) if index % 2 == 0 else list(reversed(contestants))
         for name in order:
             times[name].append(contestants[name].seconds(repeats[name]))
@@ -53,7 +53,7 @@ def measured(row, contestants, arguments):
     result["peak_megabytes"] = {name: peak / 1e6 for name, peak in peaks.items() if peak is not None}
     results = [result]
     if whole:
-        work = {name: [told["work"] for told in each.spent] for name, each in contestants.items()}
+        work = {name: [usage["work"] for usage in each.spent] for name, each in contestants.items()}
         results.append(summary(row, f"{row.name}: processor time", work))
     return results
 

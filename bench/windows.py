@@ -301,12 +301,12 @@ def renamed(model, tensors):
     state = model.state_dict()
     # gamma's linear maps have no module of their own there
     names = {"linear1": "conv1.weight", "linear2": "conv2.weight", "bias2": "conv2.bias"}
-    told = {}
+    renamed_tensors = {}
     for name, tensor in tensors.items():
         part, _, last = name.rpartition(".")
         name = f"{part}.{names[last]}" if part.endswith("gamma") and last in names else name
-        told[name] = tensor.reshape(state[name].shape) if name in state else tensor
-    return told
+        renamed_tensors[name] = tensor.reshape(state[name].shape) if name in state else tensor
+    return renamed_tensors
 
 
 def load(model, tensors):
