@@ -58,7 +58,8 @@ pub struct Args {
     json: bool,
 }
 
-fn score(text: &str) -> Result<f64, String> {
+/// A score from 0 to 1.
+pub fn score(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(score) if (0.0..=1.0).contains(&score) => Ok(score),
         _ => Err("must be from 0 to 1".into()),
@@ -139,9 +140,14 @@ fn load(args: &Args, device: &Device) -> Result<LoadedDetector, Failure> {
         }
         (None, None) => return Err(no_model()),
     };
-    let source = resolve_detector(&name, &mut download_bar())?;
+    load_detector(&name, device)
+}
+
+/// A detector by its name; prints a note if its weights are untrained.
+pub fn load_detector(name: &str, device: &Device) -> Result<LoadedDetector, Failure> {
+    let source = resolve_detector(name, &mut download_bar())?;
     if source.is_fresh() {
-        writeln!(stderr(), "note: `{name}` has fresh weights, which know nothing; `{name}=WEIGHTS` gives it others")?;
+        writeln!(stderr(), "note: `{name}` has untrained weights; use `{name}=WEIGHTS` for trained ones")?;
     }
     Ok(source.load(device)?)
 }

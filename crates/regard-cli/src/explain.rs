@@ -1,5 +1,6 @@
-//! `regard explain`: where a model looks in a picture, and the evidence for its prediction.
+//! `regard explain`: where a model looks in a picture, and the evidence for its prediction or its boxes.
 
+mod detector;
 mod panels;
 
 use burn::tensor::Device;
@@ -9,6 +10,7 @@ use regard::analyse::{
 use regard::data::Picture;
 use regard::report::Table;
 use regard::report::figure::{Line, Lines, Scale, Stroke};
+use regard::weights::is_detector;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
@@ -39,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
 
-    /// The query whose attention is shown, as fractions of the model's input height and width
+    /// The point whose attention is shown, as fractions of the height and width of what the model sees
     #[arg(long, value_name = "ROW,COLUMN", default_value = "0.5,0.5", value_parser = parse_point)]
     at: [f64; 2],
 
@@ -47,7 +49,11 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     discard: f64,
 
-    /// How many classes to print
+    /// Detectors: explain boxes of this score or more
+    #[arg(long, value_name = "SCORE", default_value_t = 0.5, value_parser = crate::detect::score)]
+    threshold: f64,
+
+    /// How many classes to print, or boxes to explain
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = crate::model::at_least_one)]
     top: usize,
 
@@ -69,6 +75,9 @@ fn parse_point(text: &str) -> Result<[f64; 2], String> {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(model) = args.model.name(None)?.filter(|model| is_detector(model)) {
+        return detector::run(args, &model, device, out);
+    }
     if let Some(page) = &args.output {
         check_page(page)?;
     }

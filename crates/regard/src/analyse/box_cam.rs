@@ -8,6 +8,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use serde::Serialize;
 
+use super::cells::{VisibleCells, check_finite};
 use super::check::Check;
 use super::gradients::slopes;
 use crate::data::{Detection, Images};
@@ -20,8 +21,10 @@ pub struct BoxCam {
     pub detection: Detection,
     /// The level that the box is read from.
     pub layer: String,
-    /// Rows and columns.
+    /// Rows and columns of cells; cells of padding are left out.
     pub size: [usize; 2],
+    /// Height and width of a cell as shares of the picture; the last cells may reach beyond it.
+    pub cell: [f64; 2],
     /// `[H, W]`, never negative.
     pub values: Vec<f32>,
     pub check: Check,
@@ -52,10 +55,14 @@ pub fn box_cam<D: BoxScore>(detector: &D, images: &Images, source: &BoxSource) -
         let score = detector.score(images, source, &mut Pass::silent().perturbed(layer.as_str(), by));
         Ok(score.into_scalar::<f32>().into())
     };
+    let cells = VisibleCells::of(images, [rows, columns]);
+    let values: Vec<f32> = values.into_data().iter::<f32>().take(rows * columns).collect();
+    check_finite("grad-cam", &values)?;
     Ok(BoxCam {
         detection: source.detection,
-        size: [rows, columns],
-        values: values.into_data().iter::<f32>().take(rows * columns).collect(),
+        size: cells.size,
+        cell: cells.cell,
+        values: cells.crop(&values),
         check: slopes(&gradient, moved)?,
         layer,
     })

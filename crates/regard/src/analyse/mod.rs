@@ -1,14 +1,16 @@
 //! What can be found out about models.
 //!
 //! One image: [`explain()`] runs a model once and keeps who looks where ([`Attention`]), which [`maps()`], [`rollout()`]
-//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box. Many pictures: [`HeadMeans`] of [`distance()`]
-//! and [`entropy()`], [`Fields`], [`Cka`]. No picture: [`positions()`], [`filters()`], [`papers`].
+//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box; [`cross_attention`] and
+//! [`point_attention`] are where a DETR looks. Many pictures: [`HeadMeans`] of [`distance()`] and [`entropy()`],
+//! [`Fields`], [`Cka`], [`QueryBoxes`]. No picture: [`positions()`], [`filters()`], [`papers`].
 //! Results are plain data, and each has a [`Check`] of a law that it fulfils by itself.
 
 pub mod activations;
 mod attention;
 mod box_cam;
 mod cam;
+mod cells;
 mod check;
 pub mod cka;
 mod distance;
@@ -23,11 +25,14 @@ mod lens;
 mod maps;
 pub mod papers;
 mod positions;
+mod queries;
 mod rollout;
+mod specialise;
 
 pub use attention::{Attention, WeightRow, attentions};
 pub use box_cam::{BoxCam, box_cam};
 pub use cam::{Cam, cam};
+pub use cells::share_inside;
 pub use check::Check;
 pub use cka::{Cka, Gram, Similarity};
 pub use distance::distance;
@@ -40,4 +45,6 @@ pub use heads::{ByHead, HeadMeans, Measure};
 pub use lens::{Lens, LensLayer, lens};
 pub use maps::{Kernels, Maps, Query, maps};
 pub use positions::{PositionSimilarity, positions};
+pub use queries::{CrossAttention, PictureMap, PicturePoint, cross_attention, point_attention};
 pub use rollout::{Fusion, Rollout, RolloutOptions, class_rollout, rollout};
+pub use specialise::{BoxKind, QueryBox, QueryBoxes, QueryProfile, Specialisation, SpecialiseOptions, UsualBox};

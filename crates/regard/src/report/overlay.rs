@@ -35,12 +35,31 @@ pub fn heat(size: [usize; 2], values: &[f32]) -> Picture {
 /// When the number of values is not the number of pixels, or there are none.
 #[must_use]
 pub fn overlay(picture: &Picture, size: [usize; 2], values: &[f32]) -> Picture {
-    let heat = heat(size, values);
+    let [rows, columns] = picture.size();
+    blend(picture, &heat(size, values), values, |row, column| {
+        row * size[0] / rows * size[1] + column * size[1] / columns
+    })
+}
+
+/// A heat map over a picture whose cells need not divide it: `cell` is the height and width of one as shares of the picture.
+///
+/// # Panics
+/// When the number of values is not the number of cells, or there are none.
+#[must_use]
+pub fn overlay_cells(picture: &Picture, size: [usize; 2], cell: [f64; 2], values: &[f32]) -> Picture {
+    let [rows, columns] = picture.size();
+    let place =
+        |at: usize, of: usize, axis: usize| (((at as f64 + 0.5) / of as f64 / cell[axis]) as usize).min(size[axis] - 1);
+    blend(picture, &heat(size, values), values, |row, column| place(row, rows, 0) * size[1] + place(column, columns, 1))
+}
+
+/// Mixes a picture with colours; `at` is the number of the value at a row and column.
+fn blend(picture: &Picture, heat: &Picture, values: &[f32], at: impl Fn(usize, usize) -> usize) -> Picture {
     let [rows, columns] = picture.size();
     let mut pixels = Vec::with_capacity(3 * rows * columns);
     for row in 0..rows {
         for column in 0..columns {
-            let place = row * size[0] / rows * size[1] + column * size[1] / columns;
+            let place = at(row, column);
             let (below, above) = (&picture.pixels()[3 * (row * columns + column)..], &heat.pixels()[3 * place..]);
             let share = if values[place].is_finite() { 0.6 } else { 0.0 };
             let mix = |c: usize| (1.0 - share) * f32::from(below[c]) + share * f32::from(above[c]);
@@ -76,6 +95,11 @@ mod tests {
         assert_eq!((at(0, 0), at(1, 3)), (at(1, 1), at(0, 2)));
         assert!(at(0, 3)[0] > at(0, 0)[0]);
         assert_eq!(at(3, 0), [255; 3]);
+        assert_eq!(overlay_cells(&white, [2, 2], [0.5; 2], &[0.0, 1.0, f32::NAN, 0.0]), found);
+        // cells of three quarters: the second row and column begin in the last pixel
+        let large = overlay_cells(&white, [2, 2], [0.75; 2], &[0.0, 1.0, f32::NAN, 0.0]);
+        assert_eq!(&large.pixels()[..3], &large.pixels()[3 * (4 * 2 + 2)..][..3]);
+        assert_eq!(&large.pixels()[3 * 4 * 3..][..3], [255; 3]);
         assert!(heat([1, 2], &[0.5, 0.5]).pixels().iter().all(|level| *level < 20), "no differences are dark");
     }
 }
