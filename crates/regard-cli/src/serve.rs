@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 use regard::translate::Bundle;
-use regard::weights::{EMBEDDED, WeightsOrigin};
-use regard_serve::{Classifier, Entry, Error, Event, Reload, Service, Settings, Tell, Token};
+use regard::weights::{EMBEDDED, EMBEDDED_DETECTORS, WeightsOrigin, is_detector, resolve_detector};
+use regard_serve::{Classifier, Detector, Entry, Error, Event, Reload, Service, Settings, Tell, Token};
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::model::{self, ChangeArgs, at_least_one, class_names, note_fresh};
+use crate::model::{self, ChangeArgs, at_least_one, class_names, download_bar, note_fresh};
 use crate::translate;
 
 /// The environment variable for a token, if no file is given.
@@ -20,7 +20,7 @@ const TOKEN: &str = "REGARD_TOKEN";
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A model: a run folder (of pictures or of sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a
+    /// A model: a run folder (of pictures, boxes or sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a
     /// folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
     #[arg(value_name = "[NAME:]MODEL")]
     models: Vec<String>,
@@ -116,6 +116,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Debug)]
 enum Source {
     Classifier { name: String, model: String, int8: bool },
+    Detector { name: String, model: String, int8: bool },
     Translator { name: String, folder: PathBuf },
     EmbeddedTranslator { name: String },
 }
@@ -130,6 +131,8 @@ impl Source {
             Self::Translator { name, folder: folder.into() }
         } else if model == translate::EMBEDDED && !folder.join("model.toml").is_file() {
             Self::EmbeddedTranslator { name }
+        } else if is_detector(model) {
+            Self::Detector { name, model: model.into(), int8 }
         } else {
             Self::Classifier { name, model: model.into(), int8 }
         }
@@ -147,7 +150,10 @@ impl Source {
 
     fn name(&self) -> &str {
         match self {
-            Self::Classifier { name, .. } | Self::Translator { name, .. } | Self::EmbeddedTranslator { name } => name,
+            Self::Classifier { name, .. }
+            | Self::Detector { name, .. }
+            | Self::Translator { name, .. }
+            | Self::EmbeddedTranslator { name } => name,
         }
     }
 
@@ -159,6 +165,7 @@ impl Source {
             Self::EmbeddedTranslator { .. } => {
                 return Ok(Service::Sentences { bundle: Bundle::embedded(device)?, device: device.clone() });
             }
+            Self::Detector { model, int8, .. } => return detector(model, *int8, device).map(Service::Detections),
             Self::Classifier { model, int8, .. } => (model, *int8),
         };
         let source = ChangeArgs::default().source(model)?;
@@ -178,12 +185,28 @@ impl Source {
         let embedded = match &self {
             Self::EmbeddedTranslator { .. } => true,
             Self::Classifier { model, .. } => EMBEDDED.iter().any(|one| one.name == model),
+            Self::Detector { model, .. } => EMBEDDED_DETECTORS.iter().any(|one| one.name == model),
             Self::Translator { .. } => false,
         };
         let reload = move || self.load(&device).map_err(|failure| failure.message().to_string());
         let reload: Option<Reload> = if embedded { None } else { Some(Box::new(reload)) };
         Ok(Entry { name, service, reload })
     }
+}
+
+fn detector(model: &str, int8: bool, device: &Device) -> Result<Detector, Failure> {
+    if int8 {
+        let hint = "serve it without `--int8`, or in a server of its own";
+        return Err(Failure::input(format!("`{model}` is a detector, and `--int8` is for classifiers"), hint));
+    }
+    let source = resolve_detector(model, &mut download_bar())?;
+    if source.is_fresh() {
+        writeln!(stderr(), "note: `{model}` has untrained weights; use `{model}=WEIGHTS` for trained ones")?;
+    }
+    let loaded = source.load(device)?;
+    let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
+    Detector::new(loaded, labels, device)
+        .map_err(|reason| Failure::input(reason, "`classes.txt` of a run has one name a line"))
 }
 
 /// Splits `NAME:MODEL`. The colons of `hf:` and web addresses do not count, nor one after a single letter, which is a Windows
@@ -244,7 +267,8 @@ fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
 /// The embedded models, except those whose name is taken.
 fn embedded(named: &[Source]) -> Vec<Source> {
     let classifiers = EMBEDDED.iter().map(|one| Source::of(one.name, false));
-    let all = classifiers.chain([Source::of(translate::EMBEDDED, false)]);
+    let detectors = EMBEDDED_DETECTORS.iter().map(|one| Source::of(one.name, false));
+    let all = classifiers.chain(detectors).chain([Source::of(translate::EMBEDDED, false)]);
     all.filter(|one| named.iter().all(|other| other.name() != one.name())).collect()
 }
 
@@ -346,5 +370,8 @@ mod tests {
         }
         assert_eq!(Source::of_run("shapes=runs/1", false).unwrap().name(), "shapes");
         assert!(matches!(Source::of("it-en", false), Source::EmbeddedTranslator { .. }));
+        for detector in ["scenes-retinanet", "detr-r50=FILE", "mine:detr-nano"] {
+            assert!(matches!(Source::of(detector, false), Source::Detector { .. }), "{detector}");
+        }
     }
 }

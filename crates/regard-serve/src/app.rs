@@ -13,9 +13,10 @@ use crate::body::{self, BodyLimits, RequestBody};
 use crate::budget::Budget;
 use crate::classifier::Classifier;
 use crate::connections;
+use crate::detector::Detector;
 use crate::error::ApiError;
 use crate::hosts::AllowedHosts;
-use crate::lane::{LaneConfig, panic_message};
+use crate::lane::{LaneConfig, Served, panic_message};
 use crate::metrics::Metrics;
 use crate::pixels;
 use crate::routes;
@@ -187,38 +188,40 @@ impl App {
     /// A classifier by its name, or the first.
     ///
     /// # Errors
-    /// When there is none, or the name is that of a translator.
+    /// When there is none, or the name is that of another kind of model.
     pub fn classifier(&self, name: Option<&str>) -> Result<&ModelSlot<Classifier>, ApiError> {
-        let classifiers = self.models().find_map(|model| match &model.slot {
-            AnySlot::Classifier(slot) => Some(slot),
-            AnySlot::Translator(_) => None,
-        });
-        let Some(name) = name else {
-            return classifiers
-                .ok_or_else(|| ApiError::Unprocessable("no classifier of pictures is served here".into()));
-        };
-        match &self.model(name)?.slot {
-            AnySlot::Classifier(slot) => Ok(slot),
-            AnySlot::Translator(_) => Err(ApiError::Unprocessable(format!("`{name}` translates sentences"))),
-        }
+        self.slot(name, "classifier", |slot| if let AnySlot::Classifier(slot) = slot { Some(slot) } else { None })
+    }
+
+    /// A detector by its name, or the first.
+    ///
+    /// # Errors
+    /// When there is none, or the name is that of another kind of model.
+    pub fn detector(&self, name: Option<&str>) -> Result<&ModelSlot<Detector>, ApiError> {
+        self.slot(name, "detector", |slot| if let AnySlot::Detector(slot) = slot { Some(slot) } else { None })
     }
 
     /// A translator by its name, or the first.
     ///
     /// # Errors
-    /// When there is none, or the name is that of a classifier.
+    /// When there is none, or the name is that of another kind of model.
     pub fn translator(&self, name: Option<&str>) -> Result<&ModelSlot<Translator>, ApiError> {
-        let translators = self.models().find_map(|model| match &model.slot {
-            AnySlot::Translator(slot) => Some(slot),
-            AnySlot::Classifier(_) => None,
-        });
+        self.slot(name, "translator", |slot| if let AnySlot::Translator(slot) = slot { Some(slot) } else { None })
+    }
+
+    /// The model of a name if it is of a kind, or the first of that kind.
+    fn slot<'a, S: Served>(
+        &'a self,
+        name: Option<&str>,
+        kind: &str,
+        of_kind: impl Fn(&'a AnySlot) -> Option<&'a ModelSlot<S>>,
+    ) -> Result<&'a ModelSlot<S>, ApiError> {
         let Some(name) = name else {
-            return translators.ok_or_else(|| ApiError::Unprocessable("no translator is served here".into()));
+            let first = self.models().find_map(|model| of_kind(&model.slot));
+            return first.ok_or_else(|| ApiError::Unprocessable(format!("no {kind} is served here")));
         };
-        match &self.model(name)?.slot {
-            AnySlot::Translator(slot) => Ok(slot),
-            AnySlot::Classifier(_) => Err(ApiError::Unprocessable(format!("`{name}` classifies pictures"))),
-        }
+        let slot = &self.model(name)?.slot;
+        of_kind(slot).ok_or_else(|| ApiError::Unprocessable(format!("`{name}` is a {}, not a {kind}", slot.kind())))
     }
 
     /// Reads the body of a request.

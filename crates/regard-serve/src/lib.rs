@@ -7,16 +7,19 @@
 //! - `routes`: the table of routes, one file for each kind of request;
 //! - `body`, `budget`: bytes in and out, within limits of size, time and memory;
 //! - `lane`: a bounded queue for each model and the thread that answers it in batches;
-//! - `slot`: a model that can be swapped while it is asked; `classifier` and `translator` are the kinds there are.
+//! - `slot`: a model that can be swapped while it is asked; `classifier`, `detector` and `translator` are the kinds there
+//!   are.
 //!
 //! Only this crate knows HTTP. It never prints: an [`Event`] says what happens.
 #![forbid(unsafe_code)]
 
 mod app;
 mod body;
+mod box_attention;
 mod budget;
 mod classifier;
 mod connections;
+mod detector;
 mod error;
 mod explain;
 mod guard;
@@ -35,6 +38,7 @@ mod translator;
 pub use app::{Entry, Error, Server};
 pub use classifier::Classifier;
 pub use connections::run;
+pub use detector::Detector;
 pub use guard::Token;
 pub use settings::{Event, Settings, Tell};
 pub use slot::{Reload, Service};

@@ -1,5 +1,6 @@
 //! The table of routes, and one file for each kind of request.
 
+mod detect;
 mod health;
 mod infer;
 mod openapi;
@@ -39,6 +40,8 @@ fn table() -> Vec<Route> {
         ("get", "/v1/models", get(pictures::models)),
         ("post", "/v1/classify", post(pictures::classify)),
         ("post", "/v1/explain", post(pictures::explain)),
+        ("post", "/v1/detect", post(detect::detect)),
+        ("post", "/v1/detect/attention", post(detect::attention)),
         ("post", "/v1/similarity", post(similarity::similarity)),
         ("post", "/v1/translate", post(sentences::translate)),
         ("post", "/v1/attend", post(sentences::attend)),

@@ -9,14 +9,16 @@ use regard::translate::Bundle;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::classifier::Classifier;
+use crate::detector::Detector;
 use crate::lane::{Lane, LaneConfig, LaneObserver, Served};
 use crate::translator::Translator;
 
-/// A loaded model of either kind.
+/// A loaded model of any kind.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there is one of them, not an array
 pub enum Service {
     Pictures(Classifier),
+    Detections(Detector),
     Sentences { bundle: Bundle, device: Device },
 }
 
@@ -62,9 +64,10 @@ impl<S: Served> ModelSlot<S> {
     }
 }
 
-/// A slot for either kind of model.
+/// A slot for any kind of model.
 pub enum AnySlot {
     Classifier(ModelSlot<Classifier>),
+    Detector(ModelSlot<Detector>),
     Translator(ModelSlot<Translator>),
 }
 
@@ -80,6 +83,7 @@ impl AnySlot {
     ) -> std::io::Result<Self> {
         Ok(match service {
             Service::Pictures(model) => Self::Classifier(ModelSlot::new(name, model, config, pool, observer)?),
+            Service::Detections(model) => Self::Detector(ModelSlot::new(name, model, config, pool, observer)?),
             Service::Sentences { bundle, device } => {
                 Self::Translator(ModelSlot::new(name, Translator { bundle, device }, config, pool, observer)?)
             }
@@ -89,27 +93,40 @@ impl AnySlot {
     /// Replaces the current model by another of the same kind.
     ///
     /// # Errors
-    /// When it is of the other kind.
+    /// When it is of another kind.
     pub fn swap(&self, service: Service) -> Result<(), String> {
         match (self, service) {
             (Self::Classifier(slot), Service::Pictures(model)) => slot.swap(model),
             (Self::Translator(slot), Service::Sentences { bundle, device }) => {
                 slot.swap(Translator { bundle, device });
             }
-            (Self::Classifier(_), Service::Sentences { .. }) => {
-                return Err("a translator cannot replace a classifier".into());
-            }
-            (Self::Translator(_), Service::Pictures(_)) => {
-                return Err("a classifier cannot replace a translator".into());
+            (Self::Detector(slot), Service::Detections(model)) => slot.swap(model),
+            (current, other) => {
+                let other = match other {
+                    Service::Pictures(_) => "classifier",
+                    Service::Detections(_) => "detector",
+                    Service::Sentences { .. } => "translator",
+                };
+                return Err(format!("a {other} cannot replace a {}", current.kind()));
             }
         }
         Ok(())
+    }
+
+    /// The word for models of this kind.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Classifier(_) => "classifier",
+            Self::Detector(_) => "detector",
+            Self::Translator(_) => "translator",
+        }
     }
 
     /// How many samples hold a permit of its queue.
     pub fn in_use(&self) -> usize {
         match self {
             Self::Classifier(slot) => slot.lane().in_use(),
+            Self::Detector(slot) => slot.lane().in_use(),
             Self::Translator(slot) => slot.lane().in_use(),
         }
     }

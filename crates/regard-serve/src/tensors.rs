@@ -213,6 +213,7 @@ pub struct Output {
 #[serde(untagged)]
 pub enum OutputData {
     Numbers(Vec<f32>),
+    Integers(Vec<i64>),
     Texts(Vec<String>),
 }
 
@@ -220,6 +221,7 @@ impl OutputData {
     const fn datatype(&self) -> &'static str {
         match self {
             Self::Numbers(_) => "FP32",
+            Self::Integers(_) => "INT64",
             Self::Texts(_) => "BYTES",
         }
     }
@@ -227,6 +229,7 @@ impl OutputData {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Numbers(numbers) => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+            Self::Integers(integers) => integers.iter().flat_map(|integer| integer.to_le_bytes()).collect(),
             Self::Texts(texts) => {
                 texts.iter().flat_map(|text| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()).collect()
             }
@@ -356,11 +359,16 @@ mod tests {
         assert!(wrong(&infinite, json.len()).contains("infinite"));
     }
 
+    fn json_of(response: &EncodedResponse) -> Value {
+        serde_json::from_slice(&response.body[..response.json.unwrap_or(response.body.len())]).unwrap()
+    }
+
     #[test]
     fn an_answer_has_what_was_asked_for_in_the_form_that_was_asked_for() {
         let outputs = [
             Output { name: "logits", shape: vec![1, 2], data: OutputData::Numbers(vec![0.5, 1.0]) },
             Output { name: "text", shape: vec![1], data: OutputData::Texts(vec!["à".into()]) },
+            Output { name: "labels", shape: vec![2], data: OutputData::Integers(vec![7, -1]) },
         ];
         let all = read(r#"{"id":"7","inputs":[]}"#).unwrap().encode("m", &outputs).unwrap();
         let json: Value = serde_json::from_slice(&all.body).unwrap();
@@ -375,7 +383,11 @@ mod tests {
         assert_eq!(bytes, [2, 0, 0, 0, 0xc3, 0xa0]);
         assert!(json["outputs"][1]["data"].is_array());
         let unknown = read(r#"{"inputs":[],"outputs":[{"name":"boxes"}]}"#).unwrap();
-        assert!(unknown.encode("m", &outputs).err().unwrap().contains("logits, text"));
+        assert!(unknown.encode("m", &outputs).err().unwrap().contains("logits, text, labels"));
+        let binary = r#"{"inputs":[],"outputs":[{"name":"labels","parameters":{"binary_data":true}}]}"#;
+        let integers = read(binary).unwrap().encode("m", &outputs).unwrap();
+        assert_eq!(integers.body[integers.json.unwrap()..], [7i64.to_le_bytes(), (-1i64).to_le_bytes()].concat());
+        assert_eq!(json_of(&integers)["outputs"][0]["datatype"], "INT64");
         let twice = read(r#"{"inputs":[],"outputs":[{"name":"text"},{"name":"logits"},{"name":"text"}]}"#).unwrap();
         assert_eq!(twice.encode("m", &outputs).err().unwrap(), "output `text` is asked for twice");
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::json_response;
 use crate::app::App;
 use crate::classifier::Classifier;
+use crate::detector::{self, Detector};
 use crate::error::ApiError;
 use crate::slot::{AnySlot, ModelSlot};
 use crate::tensors::{EncodedResponse, HEADER, InferRequest, Output, OutputData};
@@ -27,6 +28,18 @@ pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> 
             (
                 vec![tensor("input", "FP32", json!([-1, channels, rows, columns]))],
                 vec![tensor("logits", "FP32", classes.clone()), tensor("probabilities", "FP32", classes)],
+            )
+        }
+        AnySlot::Detector(slot) => {
+            let rows = slot.current().most_detections();
+            (
+                vec![tensor("input", "FP32", json!([-1, 3, -1, -1]))],
+                vec![
+                    tensor("boxes", "FP32", json!([-1, rows, 4])),
+                    tensor("scores", "FP32", json!([-1, rows])),
+                    tensor("labels", "INT64", json!([-1, rows])),
+                    tensor("counts", "INT64", json!([-1])),
+                ],
             )
         }
         AnySlot::Translator(_) => {
@@ -72,6 +85,7 @@ pub async fn infer(
             let (mut request, _charge) = app.compute(read).await?;
             let outputs = match &model.slot {
                 AnySlot::Classifier(slot) => classify(slot, &mut request).await?,
+                AnySlot::Detector(slot) => detect(slot, &mut request).await?,
                 AnySlot::Translator(slot) => translate(&app, slot, &mut request).await?,
             };
             app.compute(move || request.encode(&name, &outputs).map_err(ApiError::BadRequest)).await
@@ -112,6 +126,47 @@ async fn classify(slot: &ModelSlot<Classifier>, request: &mut InferRequest) -> R
     Ok(vec![
         Output { name: "logits", shape: shape.clone(), data: OutputData::Numbers(logits) },
         Output { name: "probabilities", shape, data: OutputData::Numbers(probabilities) },
+    ])
+}
+
+/// Detections in tensors with a fixed number of rows for each picture: the first `counts` of them are detections, the best
+/// first, the others are 0 with the label -1. Boxes are left, top, right and bottom in pixels of the input.
+async fn detect(slot: &ModelSlot<Detector>, request: &mut InferRequest) -> Result<Vec<Output>, ApiError> {
+    let model = slot.current();
+    request.check_outputs(&["boxes", "scores", "labels", "counts"]).map_err(ApiError::BadRequest)?;
+    let input = request.only("input", "FP32").map_err(ApiError::BadRequest)?;
+    let sides: Vec<usize> = input.shape.iter().map(|side| usize::try_from(*side).unwrap_or(usize::MAX)).collect();
+    let [count, 3, rows, columns] = sides[..] else {
+        let reason = format!("`input` of shape {:?}, the model takes [-1, 3, -1, -1]", input.shape);
+        return Err(ApiError::BadRequest(reason));
+    };
+    if [count, rows, columns].contains(&0) {
+        return Err(ApiError::BadRequest(format!("`input` of shape {:?} has no pixels", input.shape)));
+    }
+    // a permit first: it bounds the count
+    let permit = slot.lane().reserve(count)?;
+    let numbers = std::mem::take(&mut input.data.numbers);
+    let pictures = detector::pictures_of(numbers, [count, rows, columns])?;
+    let found = slot.detect(permit, Arc::clone(&model), pictures).await?;
+    let found = found.ok_or_else(|| ApiError::Overflow(slot.name().into()))?;
+    let most = model.most_detections();
+    let (mut boxes, mut scores) = (vec![0.0; count * most * 4], vec![0.0; count * most]);
+    let (mut labels, mut counts) = (vec![-1; count * most], Vec::new());
+    for (picture, detections) in found.iter().enumerate() {
+        counts.push(detections.len().min(most) as i64);
+        for (place, detection) in detections.iter().take(most).enumerate() {
+            let row = picture * most + place;
+            let corners = detection.bounds.pixel_corners([rows, columns]).map(|corner| corner as f32);
+            boxes[4 * row..][..4].copy_from_slice(&corners);
+            scores[row] = detection.score as f32;
+            labels[row] = detection.class as i64;
+        }
+    }
+    Ok(vec![
+        Output { name: "boxes", shape: vec![count, most, 4], data: OutputData::Numbers(boxes) },
+        Output { name: "scores", shape: vec![count, most], data: OutputData::Numbers(scores) },
+        Output { name: "labels", shape: vec![count, most], data: OutputData::Integers(labels) },
+        Output { name: "counts", shape: vec![count], data: OutputData::Integers(counts) },
     ])
 }
 

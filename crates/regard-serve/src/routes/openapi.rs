@@ -39,10 +39,26 @@ pub fn built() -> Value {
                     option("layer", "string", "the path of one layer, such as `blocks.3.attn`; all without"),
                 ]),
             },
+            "/v1/detect": {
+                "post": with(picture("Which objects are where on a picture", "Detected"), &[
+                    option("model", "string", "a detector; the first without"),
+                    option("threshold", "number", "the lowest score, from 0 to 1; 0.5 without"),
+                ]),
+            },
+            "/v1/detect/attention": {
+                "post": with(picture("What a detection was read from", "BoxAttention"), &[
+                    option("model", "string", "a detector; the first without"),
+                    option("index", "integer", "of a detection of `/v1/detect`, which has the best first; 0 without"),
+                ]),
+            },
             "/v1/attend": { "post": sent("The best translation of a sentence, and where the model looked for it", "Text", "Attended") },
             "/v1/runs": { "get": plain("The training runs that are shown, the latest first") },
             "/v1/runs/{path}": { "get": with(plain("The curves of a run"), &[path("path")]) },
-            "/v1/samples": { "get": plain("Pictures that come with the program") },
+            "/v1/samples": {
+                "get": with(plain("Pictures that come with the program"), &[
+                    option("task", "string", "`classify` for one object a picture, or `detect` for scenes; `classify` without"),
+                ]),
+            },
             "/v1/similarity": { "post": sent("How alike the layers of two models are, by CKA", "Pair", "Similarity") },
             "/v1/translate": { "post": sent("Translations of sentences", "Texts", "Translated") },
             "/v2": { "get": plain("What this server is") },
@@ -141,9 +157,15 @@ fn schemas() -> Value {
         "description": "numbers on the grid of the picture; null where the model has none",
         "properties": { "grid": size, "values": list(number.clone()) },
     });
+    let box_schema = json!({
+        "type": "object",
+        "description": "in pixels of the picture that was sent, upright",
+        "properties": { "x": number, "y": number, "width": number, "height": number },
+    });
+    let detection = object(json!({ "class": integer, "label": string, "score": number, "box": box_schema }));
     let tensor = object(json!({
         "name": string,
-        "datatype": { "type": "string", "enum": ["FP32", "BYTES"] },
+        "datatype": { "type": "string", "enum": ["FP32", "INT64", "BYTES"] },
         "shape": size,
         "data": { "type": "array", "description": "in the order of rows, nested or not" },
         "parameters": object(json!({ "binary_data_size": integer })),
@@ -152,7 +174,7 @@ fn schemas() -> Value {
     json!({
         "Models": object(json!({ "models": list(object(json!({
             "name": string,
-            "task": { "type": "string", "enum": ["classify", "translate"] },
+            "task": { "type": "string", "enum": ["classify", "detect", "translate"] },
             "family": string,
             "image": size,
             "classes": integer,
@@ -196,6 +218,26 @@ fn schemas() -> Value {
             "layer": string,
             "answers": answers,
         }))) })),
+        "Detected": object(json!({
+            "model": string,
+            "size": { "type": "array", "items": integer, "description": "rows and columns of the picture" },
+            "threshold": number,
+            "detections": { "type": "array", "items": detection, "description": "the best first" },
+        })),
+        "BoxAttention": object(json!({
+            "model": string,
+            "size": size,
+            "index": integer,
+            "detection": detection,
+            "method": { "type": "string", "enum": ["cross-attention", "grad-cam"], "description":
+                "the weights of DETR's query in the last decoder layer, or Grad-CAM of the score at the level of the box" },
+            "layer": string,
+            "grid": size,
+            "span": { "type": "array", "items": number, "description":
+                "rows and columns of the picture that the grid spans, in pixels; padding reaches beyond the picture" },
+            "values": list(number.clone()),
+            "heads": { "type": "array", "items": list(number.clone()), "description": "empty for Grad-CAM" },
+        })),
         "Texts": object(json!({
             "model": string,
             "texts": list(string.clone()),

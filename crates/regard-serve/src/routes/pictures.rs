@@ -92,6 +92,18 @@ pub async fn models(State(app): State<Arc<App>>) -> Response {
                     "multiply_adds": classifier.multiply_adds(),
                 })
             }
+            AnySlot::Detector(slot) => {
+                let detector = slot.current();
+                json!({
+                    "name": model.name,
+                    "task": "detect",
+                    "family": detector.config().family(),
+                    "image": detector.config().image(),
+                    "classes": detector.config().classes(),
+                    "parameters": detector.parameters(),
+                    "multiply_adds": detector.multiply_adds(),
+                })
+            }
             AnySlot::Translator(slot) => {
                 json!({ "name": model.name, "task": "translate", "parameters": slot.current().parameters() })
             }

@@ -1,30 +1,65 @@
 //! Pictures that come with the program, so that there is something to look at.
 
+use axum::extract::Request;
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use regard::data::{Dataset, Part, Picture, dataset};
+use regard::data::{Dataset, Part, Picture, dataset, detection};
 use regard::report::png;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-use super::json_response;
+use super::{json_response, query};
+use crate::error::ApiError;
 
-/// One of each class.
+/// How many pictures of a kind there are; of clothes, one of each class.
 const SHOWN: usize = 10;
 
-static SAMPLES: LazyLock<Value> = LazyLock::new(|| {
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SamplesQuery {
+    #[serde(default)]
+    task: SampleTask,
+}
+
+/// What pictures are for.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SampleTask {
+    /// One piece of clothing each.
+    #[default]
+    Classify,
+    /// Scenes of several.
+    Detect,
+}
+
+static GARMENTS: LazyLock<Value> = LazyLock::new(|| {
     let fashion = fashion();
+    let sample = |index: usize| sample(&fashion.classes()[fashion.label(index)], &picture(index));
+    json!({ "samples": (0..SHOWN).map(sample).collect::<Vec<_>>() })
+});
+
+static SCENES: LazyLock<Value> = LazyLock::new(|| {
+    let scenes = detection::open("scenes", Part::Test).expect("it is embedded");
     let sample = |index: usize| {
-        let picture = picture(index);
-        let address =
-            format!("data:image/png;base64,{}", BASE64_STANDARD.encode(png(picture.size(), picture.pixels())));
-        json!({ "name": fashion.classes()[fashion.label(index)], "picture": address })
+        let (picture, objects) = scenes.sample(index).expect("it is painted in memory");
+        let names: Vec<&str> = objects.iter().map(|object| scenes.classes()[object.class].as_str()).collect();
+        sample(&names.join(", "), &picture)
     };
     json!({ "samples": (0..SHOWN).map(sample).collect::<Vec<_>>() })
 });
 
-pub async fn samples() -> Response {
-    json_response(&*SAMPLES)
+fn sample(name: &str, picture: &Picture) -> Value {
+    let bytes = BASE64_STANDARD.encode(png(picture.size(), picture.pixels()));
+    json!({ "name": name, "picture": format!("data:image/png;base64,{bytes}") })
+}
+
+pub async fn samples(request: Request) -> Result<Response, ApiError> {
+    let SamplesQuery { task } = query(&request)?;
+    Ok(match task {
+        SampleTask::Classify => json_response(&*GARMENTS),
+        SampleTask::Detect => json_response(&*SCENES),
+    })
 }
 
 /// A test picture; the classes come in turn, and again from the first after the last.
