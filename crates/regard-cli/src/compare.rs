@@ -57,7 +57,7 @@ pub struct Args {
 
 /// A model and what its runs came to.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ComparedModel {
     model: String,
     /// The metric that decides, of each seed: of the test part, or of validation where there is none.
     values: Vec<f64>,
@@ -96,7 +96,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let mut rows = Vec::new();
     for (name, entrant) in entrants {
         let row = match entrant {
-            Entrant::Measured(result) => Row::measured(name, &task, &result),
+            Entrant::Measured(result) => ComparedModel::measured(name, &task, &result),
             Entrant::Trained(recipe) => {
                 let mut runs = Vec::new();
                 for &seed in &args.seeds {
@@ -115,7 +115,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
                     .run()?;
                     runs.push(read_history(&run)?);
                 }
-                Row::of(name, &recipe, &task, &runs)?
+                ComparedModel::of(name, &recipe, &task, &runs)?
             }
         };
         rows.push(row);
@@ -130,7 +130,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     Ok(())
 }
 
-impl Row {
+impl ComparedModel {
     /// A model that was not trained here.
     fn measured(name: &str, task: &TaskInfo, NamedResult { values, cost }: &NamedResult) -> Self {
         let primary = values.get(task.primary().name.as_ref()).copied().unwrap_or(f64::NAN);
@@ -214,7 +214,7 @@ fn mean_and_deviation(values: &[f64]) -> (f64, Option<f64>) {
     (mean, (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
-fn table(rows: &[Row], task: &TaskInfo) -> Table {
+fn table(rows: &[ComparedModel], task: &TaskInfo) -> Table {
     let primary = task.primary();
     let mut table = Table::new().words("model").numbers(primary.heading());
     for name in ["seeds", "parameters", "multiply-adds", &format!("{}/s", task.items), "seconds"] {
@@ -235,7 +235,7 @@ fn table(rows: &[Row], task: &TaskInfo) -> Table {
     table
 }
 
-fn write(folder: &Path, rows: &[Row], task: &TaskInfo, seeds: usize) -> Result<(), Failure> {
+fn write(folder: &Path, rows: &[ComparedModel], task: &TaskInfo, seeds: usize) -> Result<(), Failure> {
     let primary = task.primary();
     let figure = Bars {
         title: format!("{} on the test part, mean of {seeds} seeds", primary.label),

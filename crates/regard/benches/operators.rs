@@ -23,7 +23,7 @@ static PEAK: PeakAlloc = PeakAlloc;
 const ROUNDS: usize = 7;
 
 /// One operator, forward and backward, on its two paths.
-struct Row {
+struct BenchRow {
     name: &'static str,
     run: Box<dyn Fn(Path, bool)>,
 }
@@ -50,7 +50,7 @@ fn row<I: Clone + 'static, const D: usize>(
     name: &'static str,
     make: impl Fn(&Device) -> I,
     operator: impl Fn(I, Path) -> Tensor<D> + 'static,
-) -> Row {
+) -> BenchRow {
     let (inference, training) = (make(&device::cpu()), make(&device::cpu().autodiff()));
     let run = move |path: Path, backward: bool| {
         if backward {
@@ -59,10 +59,10 @@ fn row<I: Clone + 'static, const D: usize>(
             drop(operator(inference.clone(), path));
         }
     };
-    Row { name, run: Box::new(run) }
+    BenchRow { name, run: Box::new(run) }
 }
 
-fn tokens(name: &'static str, [batch, heads, count, width]: [usize; 4]) -> Row {
+fn tokens(name: &'static str, [batch, heads, count, width]: [usize; 4]) -> BenchRow {
     row(
         name,
         move |device| [(); 3].map(|()| random([batch, heads, count, width], device)),
@@ -70,7 +70,7 @@ fn tokens(name: &'static str, [batch, heads, count, width]: [usize; 4]) -> Row {
     )
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<BenchRow> {
     let maps = |channels: usize| move |device: &Device| random([1, channels, 56, 56], device);
     vec![
         tokens("dot-product attention, 8x3 heads, 197 tokens of 64", [8, 3, 197, 64]),
@@ -177,7 +177,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Measures both paths in turn and prints a row of the table.
-fn compare(row: &Row, backward: bool) {
+fn compare(row: &BenchRow, backward: bool) {
     let run = |path: Path| (row.run)(path, backward);
     let memory = [Path::Plain, Path::Fused].map(|path| peak(|| run(path)));
     // fast runs are repeated within a round, so that the clock's grain does not show

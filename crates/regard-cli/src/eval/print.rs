@@ -112,14 +112,14 @@ impl Report<'_> {
 /// The table of turned pictures, as JSON.
 pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Failure> {
     #[derive(Serialize)]
-    struct Row<'a> {
+    struct RobustnessRow<'a> {
         model: &'a str,
         pictures: usize,
         top1: BTreeMap<String, f64>,
         drop: BTreeMap<String, f64>,
     }
     let by_turn = |value: &dyn Fn(Turn) -> f64| Turn::ALL.map(|turn| (turn.name().to_string(), value(turn))).into();
-    let rows = rows.iter().map(|row| Row {
+    let rows = rows.iter().map(|row| RobustnessRow {
         model: &row.name,
         pictures: row.accuracy[0].pictures,
         top1: by_turn(&|turn| row.top1(turn)),

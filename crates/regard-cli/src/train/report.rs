@@ -12,14 +12,14 @@ use crate::failure::Failure;
 
 /// How a run was started and resumed.
 #[derive(Serialize, Deserialize)]
-struct Origin {
+struct Provenance {
     command: String,
     version: String,
     commit: Option<String>,
     seed: u64,
 }
 
-impl Origin {
+impl Provenance {
     fn here(seed: u64) -> Self {
         let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
         Self {
@@ -77,12 +77,12 @@ fn put_in(folder: &Path) -> impl Fn(&str, &str) -> Result<(), Failure> + '_ {
 }
 
 /// How the run was started; written once.
-fn origin(folder: &Path, seed: u64, put: &dyn Fn(&str, &str) -> Result<(), Failure>) -> Result<Origin, Failure> {
+fn origin(folder: &Path, seed: u64, put: &dyn Fn(&str, &str) -> Result<(), Failure>) -> Result<Provenance, Failure> {
     let there = std::fs::read(folder.join("run.json")).ok();
     if let Some(origin) = there.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
         return Ok(origin);
     }
-    let origin = Origin::here(seed);
+    let origin = Provenance::here(seed);
     put("run.json", &serde_json::to_string_pretty(&origin).expect("plain data"))?;
     Ok(origin)
 }

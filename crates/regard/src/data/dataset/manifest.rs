@@ -24,7 +24,7 @@ const PARTS: [&str; 3] = ["part", "split", "set"];
 const MOST_CLASSES: usize = 100_000;
 
 /// One line of the table.
-struct Row {
+struct ManifestRow {
     line: u64,
     file: String,
     label: String,
@@ -101,7 +101,7 @@ pub fn origins(path: &Path) -> Result<Origins, Error> {
     })
 }
 
-fn rows(table: &Path) -> Result<Vec<Row>, Error> {
+fn rows(table: &Path) -> Result<Vec<ManifestRow>, Error> {
     let text = bytes::text(table)?;
     let mut reader =
         csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(text.as_bytes());
@@ -127,7 +127,7 @@ fn rows(table: &Path) -> Result<Vec<Row>, Error> {
             parse_part(name).ok_or_else(|| wrong(format!("unknown part `{name}`; known: train, validation, val, test")))
         });
         let (file, label, part_name) = (file.into(), label.into(), part_name.map(String::from));
-        rows.push(Row { line, file, label, part: part.transpose()?, part_name });
+        rows.push(ManifestRow { line, file, label, part: part.transpose()?, part_name });
     }
     Ok(rows)
 }
@@ -152,7 +152,7 @@ fn parse_part(name: &str) -> Option<Part> {
     }
 }
 
-fn classes(folder: &Path, rows: &[Row]) -> Result<Vec<String>, Error> {
+fn classes(folder: &Path, rows: &[ManifestRow]) -> Result<Vec<String>, Error> {
     let names = folder.join("classes.txt");
     if names.is_file() {
         return Ok(labels::read(&names)?.into_iter().filter(|name| !name.is_empty()).collect());

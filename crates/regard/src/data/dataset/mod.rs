@@ -198,8 +198,8 @@ pub fn layout(source: &str) -> Result<&'static str, Error> {
     Ok(find(source)?.0.name)
 }
 
-/// A way to keep pictures with classes.
-struct Layout {
+/// How the files of a classification dataset are laid out.
+struct DatasetLayout {
     name: &'static str,
     /// What is there when it is this one.
     files: &'static str,
@@ -237,43 +237,43 @@ fn train_and_test(test: &str) -> Origins {
 }
 
 /// Layouts with files of known names.
-const BY_FILE_NAMES: [Layout; 6] = [
-    Layout {
+const BY_FILE_NAMES: [DatasetLayout; 6] = [
+    DatasetLayout {
         name: "CSV manifest",
         files: "labels.csv of `file,label[,part]`, or the path of such a file",
         is_here: manifest::is_here,
         open: manifest::open,
         origins: manifest::origins,
     },
-    Layout {
+    DatasetLayout {
         name: "IDX",
         files: "train-images-idx3-ubyte[.gz] and its companions, as MNIST has them",
         is_here: idx::is_here,
         open: idx::open,
         origins: |_| Ok(train_and_test("the files t10k-*")),
     },
-    Layout {
+    DatasetLayout {
         name: "CIFAR-10, binary version",
         files: "data_batch_1.bin to data_batch_5.bin and test_batch.bin",
         is_here: cifar::ten_is_here,
         open: cifar::open_ten,
         origins: |_| Ok(train_and_test("test_batch.bin")),
     },
-    Layout {
+    DatasetLayout {
         name: "CIFAR-100, binary version",
         files: "train.bin and test.bin",
         is_here: cifar::hundred_is_here,
         open: cifar::open_hundred,
         origins: |_| Ok(train_and_test("test.bin")),
     },
-    Layout {
+    DatasetLayout {
         name: "CIFAR-10, PNG sprites",
         files: "data_batch_1.png to data_batch_5.png, test_batch.png, train_lables.json, test_lables.json",
         is_here: sprites::is_here,
         open: sprites::open,
         origins: |_| Ok(train_and_test("test_batch.png")),
     },
-    Layout {
+    DatasetLayout {
         name: "Tiny ImageNet",
         files: "wnids.txt, train/ and val/val_annotations.txt",
         is_here: tiny_imagenet::is_here,
@@ -282,7 +282,7 @@ const BY_FILE_NAMES: [Layout; 6] = [
     },
 ];
 
-const FOLDER: Layout = Layout {
+const FOLDER: DatasetLayout = DatasetLayout {
     name: "folder of classes",
     files: "a folder for each class, perhaps below train/, val/ and test/",
     is_here: folder::is_here,
@@ -290,7 +290,7 @@ const FOLDER: Layout = Layout {
     origins: folder::origins,
 };
 
-const EMBEDDED: Layout = Layout {
+const EMBEDDED: DatasetLayout = DatasetLayout {
     name: "embedded",
     files: "the name `fashion`",
     is_here: |path| path.as_os_str() == embedded::NAME,
@@ -302,7 +302,7 @@ const EMBEDDED: Layout = Layout {
 const ARCHIVE_FOLDERS: [&str; 4] = ["cifar-10-batches-bin", "cifar-100-binary", "tiny-imagenet-200", "package"];
 
 /// The layout of a source, and where it begins.
-fn find(source: &str) -> Result<(Layout, PathBuf), Error> {
+fn find(source: &str) -> Result<(DatasetLayout, PathBuf), Error> {
     let path = Path::new(source);
     if (EMBEDDED.is_here)(path) {
         return Ok((EMBEDDED, path.into()));

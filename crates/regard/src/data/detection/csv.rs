@@ -117,7 +117,7 @@ fn reader(bytes: &[u8]) -> csv::Reader<&[u8]> {
 }
 
 /// One line of a table.
-struct Row {
+struct BoxRow {
     line: u64,
     image: String,
     /// None for a picture without objects.
@@ -149,7 +149,7 @@ pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
         let parts: BTreeSet<Option<usize>> = rows.iter().map(|row| row.part.map(|part| part as usize)).collect();
         let first = sections.len();
         for own in parts {
-            let rows: Vec<&Row> = rows.iter().filter(|row| row.part.map(|part| part as usize) == own).collect();
+            let rows: Vec<&BoxRow> = rows.iter().filter(|row| row.part.map(|part| part as usize) == own).collect();
             let row_part = rows.first().and_then(|row| row.part);
             sections.push(section(&table, part.or(row_part), &rows, &classes, &mut next));
         }
@@ -161,7 +161,7 @@ pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
     Ok(sections)
 }
 
-fn rows(table: &Path, issues: &mut Vec<Issue>) -> Result<Vec<Row>, Error> {
+fn rows(table: &Path, issues: &mut Vec<Issue>) -> Result<Vec<BoxRow>, Error> {
     let text = file::read_text(table)?;
     let mut columns: Option<Columns> = None;
     let mut rows = Vec::new();
@@ -217,7 +217,7 @@ fn rows(table: &Path, issues: &mut Vec<Issue>) -> Result<Vec<Row>, Error> {
         let side = |column: usize| cell(column).parse::<f64>().ok().filter(|side| (1.0..=1e6).contains(side));
         let flag =
             |column: Option<usize>| column.is_some_and(|column| !matches!(cell(column), "" | "0" | "false" | "False"));
-        rows.push(Row {
+        rows.push(BoxRow {
             line,
             image: cell(columns.image).into(),
             corners,
@@ -257,7 +257,7 @@ fn given_classes(root: &Path) -> Result<Option<Vec<String>>, Error> {
     Ok(Some(named.into_iter().map(|(_, name)| name).collect()))
 }
 
-fn section(table: &Path, part: Option<Part>, rows: &[&Row], classes: &[String], next: &mut u64) -> Section {
+fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String], next: &mut u64) -> Section {
     let by_name: HashMap<&str, usize> =
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     let own = table.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

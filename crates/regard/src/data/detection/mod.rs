@@ -188,8 +188,8 @@ fn parts(source: &str) -> Result<(DetectionParts, Option<Listing>), Error> {
     }
 }
 
-/// A way to keep pictures with boxes.
-struct Layout {
+/// A file format of a detection dataset.
+struct DetectionFormat {
     name: &'static str,
     /// What is there when it is this one.
     files: &'static str,
@@ -197,26 +197,26 @@ struct Layout {
     read: fn(&Path) -> Result<Vec<Section>, Error>,
 }
 
-const LAYOUTS: [Layout; 4] = [
-    Layout {
+const FORMATS: [DetectionFormat; 4] = [
+    DetectionFormat {
         name: "COCO",
         files: "annotations/instances_*.json, a .json file with `images`, `annotations` and `categories`, or _annotations.coco.json in train/, valid/ and test/",
         is_here: coco::is_here,
         read: coco::read,
     },
-    Layout {
+    DetectionFormat {
         name: "VOC",
         files: "Annotations/*.xml with JPEGImages/ and ImageSets/Main/, or .xml files beside their pictures",
         is_here: voc::is_here,
         read: voc::read,
     },
-    Layout {
+    DetectionFormat {
         name: "YOLO",
         files: "data.yaml, or images/ and labels/ with a .txt file for each picture",
         is_here: yolo::is_here,
         read: yolo::read,
     },
-    Layout {
+    DetectionFormat {
         name: "CSV of boxes",
         files: "a .csv file of `image,x1,y1,x2,y2,class`, or boxes.csv, annotations.csv or _annotations.csv in a folder",
         is_here: csv::is_here,
@@ -226,7 +226,7 @@ const LAYOUTS: [Layout; 4] = [
 
 enum Found {
     Scenes,
-    Files(Layout, std::path::PathBuf),
+    Files(DetectionFormat, std::path::PathBuf),
 }
 
 fn find(source: &str) -> Result<Found, Error> {
@@ -237,10 +237,10 @@ fn find(source: &str) -> Result<Found, Error> {
     std::fs::metadata(path).map_err(|error| {
         Error::file(path, format!("{error}; a dataset is a path, or `{}` for the embedded one", Scenes::NAME))
     })?;
-    if let Some(layout) = LAYOUTS.into_iter().find(|layout| (layout.is_here)(path)) {
+    if let Some(layout) = FORMATS.into_iter().find(|layout| (layout.is_here)(path)) {
         return Ok(Found::Files(layout, path.into()));
     }
-    let known: Vec<String> = LAYOUTS.iter().map(|layout| format!("\n  {}: {}", layout.name, layout.files)).collect();
+    let known: Vec<String> = FORMATS.iter().map(|layout| format!("\n  {}: {}", layout.name, layout.files)).collect();
     Err(Error::file(
         path,
         format!("no pictures with boxes; known are{}\n  the name `{}`", known.concat(), Scenes::NAME),

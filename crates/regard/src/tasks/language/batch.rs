@@ -45,7 +45,7 @@ pub struct Collate<'a> {
 }
 
 /// One sample as a model sees it.
-struct Row {
+struct TokenSample {
     seen: Vec<u32>,
     /// Where something has to be predicted, and the right token.
     predicted: Vec<(usize, u32)>,
@@ -57,7 +57,7 @@ impl Collate<'_> {
     /// # Panics
     /// When there is none, or a masked model has a tokenizer without a mask.
     pub fn batch(&self, samples: &[Vec<u32>], indices: &[usize], draw: DrawId) -> LanguageBatch {
-        let rows: Vec<Row> = indices
+        let rows: Vec<TokenSample> = indices
             .iter()
             .map(|&index| match self.direction {
                 Direction::Both => self.masked(&samples[index], index, draw),
@@ -83,14 +83,14 @@ impl Collate<'_> {
     }
 
     /// Every token by those before it, and the end by all of them.
-    fn next(&self, sample: &[u32]) -> Row {
+    fn next(&self, sample: &[u32]) -> TokenSample {
         let seen = [&[self.tokenizer.begin()], sample].concat();
         let next = sample.iter().copied().chain([self.tokenizer.end()]);
-        Row { seen, predicted: next.enumerate().collect() }
+        TokenSample { seen, predicted: next.enumerate().collect() }
     }
 
     /// Some tokens by all others; of each sample at least one.
-    fn masked(&self, sample: &[u32], index: usize, draw: DrawId) -> Row {
+    fn masked(&self, sample: &[u32], index: usize, draw: DrawId) -> TokenSample {
         let mask = self.tokenizer.mask().expect("a masked model has a tokenizer with a mask");
         let mut random = generator(draw.seed, Purpose::Mask, [draw.epoch, index as u64]);
         let mut seen = [&[self.tokenizer.begin()], sample, &[self.tokenizer.end()]].concat();
@@ -108,7 +108,7 @@ impl Collate<'_> {
                 seen[*at] = random.random_range(0..self.tokenizer.vocabulary() as u32);
             }
         }
-        Row { seen, predicted }
+        TokenSample { seen, predicted }
     }
 }
 
