@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { element, loadImage, overlay, thumbnail } from "./draw.js";
+import { element, loadImage, overlay, replaceButtons, thumbnail } from "./draw.js";
 import { modelSelect, pictureInput, sampleButtons } from "./inputs.js";
 
 /** The lowest score that is asked for; the slider hides more without asking again. */
@@ -145,7 +145,7 @@ export function detect(panel, models) {
       const pressed = state.head === index;
       return thumbnail(values, map.grid, `${map.layer}, head ${index + 1}`, `head ${index + 1}`, pressed, () => { state.head = pressed ? null : index; draw(); });
     };
-    heads.replaceChildren(...(map?.heads ?? []).map(head));
+    replaceButtons(heads, ...(map?.heads ?? []).map(head));
   }
 
   function captionOf(map) {

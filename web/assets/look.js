@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { classes, element, frame, loadImage, overlay, thumbnail } from "./draw.js";
+import { classes, element, frame, loadImage, overlay, replaceButtons, thumbnail } from "./draw.js";
 import { modelSelect, pictureInput, sampleButtons } from "./inputs.js";
 
 export function look(panel, models) {
@@ -65,7 +65,7 @@ export function look(panel, models) {
       const pressed = state.head === index;
       return thumbnail(values, current.grid, `${current.name}, ${name}`, name, pressed, () => { state.head = pressed ? null : index; draw(); });
     };
-    heads.replaceChildren(...(current ? current.heads.map(head) : [element("p", { class: "hint" }, "this model has no attention to show")]));
+    replaceButtons(heads, ...(current ? current.heads.map(head) : [element("p", { class: "hint" }, "this model has no attention to show")]));
     const rows = explanation.lens.map(({ layer: name, answers: [first] }) => element("tr", {}, element("td", {}, name), element("td", {}, first.label), element("td", { class: "number" }, first.probability.toFixed(3))));
     lens.replaceChildren(...(rows.length ? [element("h2", {}, "what each layer would answer (logit lens)"), element("table", {}, ...rows)] : []));
   }

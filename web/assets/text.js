@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { element, heatTable, thumbnail } from "./draw.js";
+import { element, heatTable, replaceButtons, thumbnail } from "./draw.js";
 import { modelSelect } from "./inputs.js";
 
 const KINDS = { cross: "cross-attention: target to source", encoder: "encoder self-attention", decoder: "decoder self-attention" };
@@ -45,7 +45,7 @@ function attentionViews(attention) {
   function draw() {
     const layers = attention.layers.filter((layer) => layer.kind === state.kind);
     state.layer ??= layers.length - 1;
-    grid.replaceChildren(...layers.flatMap((layer, index) => layer.heads.map((head, number) => {
+    replaceButtons(grid, ...layers.flatMap((layer, index) => layer.heads.map((head, number) => {
       const label = `layer ${index + 1}, head ${number + 1}`;
       const pressed = index === state.layer && number === state.head;
       return thumbnail(head.flat(), [head.length, head[0].length], label, label, pressed, () => { Object.assign(state, { layer: index, head: number }); draw(); });

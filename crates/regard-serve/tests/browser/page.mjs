@@ -203,8 +203,12 @@ await page.waitForFunction(() => document.querySelectorAll("#detect .box:not([hi
 await page.locator("#detect .detections li").last().locator("button").click();
 await caption("cross-attention of its query in transformer.decoder");
 assert.equal(await page.locator("#detect .grid figure").count(), 4, "heads");
-await page.click("#detect .grid figure button >> nth=2");
+await page.focus("#detect .grid figure button >> nth=2");
+await page.keyboard.press("Enter");
 await caption("head 3");
+// the keyboard stays where it was
+await page.keyboard.press("Enter");
+await caption("mean of 4 heads");
 const linked = await browser.newPage();
 await linked.goto(`${closed}/#token=${token}`);
 await linked.waitForSelector("#look .classes li");
