@@ -45,11 +45,18 @@ const postJson = (path, body, signal) =>
 
 export const models = () => request("v1/models");
 
+const postPicture = (path, picture, query, signal) =>
+  request(`${path}?${new URLSearchParams(query)}`, { method: "POST", body: picture, signal, headers: { "content-type": "application/octet-stream" } });
+
 /** What a model sees in a picture; `query` is a row and a column from 0 to 1, or null for the class token. */
-export function explain(picture, model, query, signal) {
-  const search = new URLSearchParams(query ? { model, y: query[0], x: query[1] } : { model });
-  return request(`v1/explain?${search}`, { method: "POST", body: picture, signal, headers: { "content-type": "application/octet-stream" } });
-}
+export const explain = (picture, model, query, signal) =>
+  postPicture("v1/explain", picture, query ? { model, y: query[0], x: query[1] } : { model }, signal);
+
+/** Objects with at least this score, the best first. */
+export const detect = (picture, model, threshold, signal) => postPicture("v1/detect", picture, { model, threshold }, signal);
+
+/** What a detection was read from; `index` counts them from 0, the best first. */
+export const detectAttention = (picture, model, index, signal) => postPicture("v1/detect/attention", picture, { model, index }, signal);
 
 export const translate = (text, model) => postJson("v1/translate", { texts: [text], model, best: 3 });
 
@@ -66,8 +73,8 @@ export const runs = async () => (await request("v1/runs")).runs;
 
 export const curves = (name) => request(`v1/runs/${name.split("/").map(encodeURIComponent).join("/")}`);
 
-/** Names and pictures that come with the program. */
-export const samples = async () => (await request("v1/samples")).samples;
+/** Names and pictures that come with the program, for a task. */
+export const samples = async (task) => (await request(`v1/samples?${new URLSearchParams({ task })}`)).samples;
 
 const base64 = (file) =>
   new Promise((resolve, reject) => {

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { attempt } from "./app.js";
 import { classes, element, heatTable, loadImage, overlay } from "./draw.js";
-import { modelSelect, pictureInput, sampleButtons } from "./look.js";
+import { modelSelect, pictureInput, sampleButtons } from "./inputs.js";
 
 export function compare(panel, models) {
   const side = element("div", { class: "side" });
@@ -33,7 +33,7 @@ export function compare(panel, models) {
 
   const give = (blob) => { picture = blob; show(); };
   panel.append(
-    element("div", { class: "bar" }, pictureInput(drop, give), sampleButtons(give)),
+    element("div", { class: "bar" }, pictureInput(drop, give), sampleButtons("classify", give)),
     element("div", { class: "bar" }, ...checkboxes.map((checkbox) => element("label", {}, checkbox, checkbox.value))),
     drop, side, similarity(models));
   checkboxes.forEach((checkbox) => checkbox.addEventListener("change", show));

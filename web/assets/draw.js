@@ -54,13 +54,25 @@ export function heatmap(values, [rows, columns], label) {
   return canvas;
 }
 
-/** Draws a heatmap over what a canvas shows. */
-export function overlay(canvas, values, size, strength = 0.6) {
+/** A small heatmap with a caption, as a button. */
+export function thumbnail(values, size, label, caption, pressed, onclick) {
+  return element("figure", {}, element("button", { type: "button", "aria-pressed": pressed, onclick }, heatmap(values, size, label), element("figcaption", {}, caption)));
+}
+
+/** Puts other buttons into a container; the one at the place of the focus has it afterwards, so that the keyboard stays there. */
+export function replaceButtons(container, ...nodes) {
+  const focused = [...container.querySelectorAll("button")].indexOf(document.activeElement);
+  container.replaceChildren(...nodes);
+  container.querySelectorAll("button")[focused]?.focus();
+}
+
+/** Draws a heatmap over what a canvas shows; `span` is the height and width of the grid as shares of the canvas. */
+export function overlay(canvas, values, size, strength = 0.6, span = [1, 1]) {
   const context = canvas.getContext("2d");
   context.save();
   context.globalAlpha = strength;
   context.imageSmoothingEnabled = false;
-  context.drawImage(heatmap(values, size, ""), 0, 0, canvas.width, canvas.height);
+  context.drawImage(heatmap(values, size, ""), 0, 0, canvas.width * span[1], canvas.height * span[0]);
   context.restore();
 }
 

@@ -2,44 +2,8 @@
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { classes, element, frame, heatmap, loadImage, overlay } from "./draw.js";
-
-/** A select of models. */
-export function modelSelect(models, onchange = () => {}) {
-  const options = models.map(({ name }) => element("option", { value: name }, name));
-  return element("select", { onchange, "aria-label": "model" }, ...options);
-}
-
-/** A file input for a picture, which can also be dropped on `target`. */
-export function pictureInput(target, onpicture) {
-  const give = (blob) => blob && onpicture(blob);
-  const input = element("input", { type: "file", accept: "image/*", onchange: () => give(input.files[0]) });
-  for (const kind of ["dragover", "dragleave", "drop"]) {
-    target.addEventListener(kind, (event) => {
-      event.preventDefault();
-      target.classList.toggle("over", kind === "dragover");
-      if (kind === "drop") give(event.dataTransfer.files[0]);
-    });
-  }
-  return element("label", { class: "file" }, "choose a picture", input);
-}
-
-/** The pictures of the program as buttons; `onload` gets the last of them once they are there. */
-export function sampleButtons(onpicture, onload = () => {}) {
-  const row = element("div", { class: "samples", role: "group", "aria-label": "sample pictures" });
-  const button = ({ name, picture }) =>
-    element("button", { type: "button", title: name, onclick: () => onpicture(toBlob(picture)) }, element("img", { src: picture, alt: name, width: 40, height: 40 }));
-  attempt(api.samples).then((all = []) => {
-    row.append(...all.map(button));
-    if (all.length) onload(toBlob(all.at(-1).picture));
-  });
-  return row;
-}
-
-function toBlob(dataUrl) {
-  const bytes = Uint8Array.from(atob(dataUrl.slice(dataUrl.indexOf(",") + 1)), (letter) => letter.charCodeAt(0));
-  return new Blob([bytes], { type: "image/png" });
-}
+import { classes, element, frame, loadImage, overlay, replaceButtons, thumbnail } from "./draw.js";
+import { modelSelect, pictureInput, sampleButtons } from "./inputs.js";
 
 export function look(panel, models) {
   const state = { picture: null, query: null, explanation: null, model: null, layer: 0, overlay: "attention", head: null, abort: null };
@@ -56,7 +20,7 @@ export function look(panel, models) {
   const select = modelSelect(models, () => explain());
   const give = (picture) => { state.picture = picture; explain(); };
   panel.append(
-    element("div", { class: "bar" }, element("label", {}, "model", select), pictureInput(stage, give), sampleButtons(give, (picture) => state.picture ?? give(picture))),
+    element("div", { class: "bar" }, element("label", {}, "model", select), pictureInput(stage, give), sampleButtons("classify", give, (picture) => state.picture ?? give(picture))),
     element("div", { class: "columns" },
       element("div", {}, stage, element("p", { class: "hint" }, "drop a picture here; click a patch or use the arrow keys to see what it attends to; at first it is the class token"), predictions, time),
       element("div", {}, element("div", { class: "bar" }, element("label", {}, "layer", slider, layer), element("label", {}, "overlay", overlays)), heads, lens)),
@@ -96,12 +60,12 @@ export function look(panel, models) {
     if (state.overlay === "attention" && current?.reach === "everywhere") overlay(canvas, state.head === null ? mean(current.heads) : current.heads[state.head], current.grid);
     if (current?.query) frame(canvas, current.query, current.of);
     canvas.setAttribute("aria-label", `${explanation.answers[0]?.label ?? "picture"}, ${state.overlay} of ${current?.name ?? "the model"}${current?.query ? `, row ${current.query[0] + 1}, column ${current.query[1] + 1}` : ""}`);
-    const thumbnail = (values, index) => {
+    const head = (values, index) => {
+      const name = `${current.reach === "everywhere" ? "head" : "kernel"} ${index + 1}`;
       const pressed = state.head === index;
-      return element("figure", {}, element("button", { type: "button", "aria-pressed": pressed, onclick: () => { state.head = pressed ? null : index; draw(); } },
-        heatmap(values, current.grid, `${current.name}, head ${index + 1}`), element("figcaption", {}, `${current.reach === "everywhere" ? "head" : "kernel"} ${index + 1}`)));
+      return thumbnail(values, current.grid, `${current.name}, ${name}`, name, pressed, () => { state.head = pressed ? null : index; draw(); });
     };
-    heads.replaceChildren(...(current ? current.heads.map(thumbnail) : [element("p", { class: "hint" }, "this model has no attention to show")]));
+    replaceButtons(heads, ...(current ? current.heads.map(head) : [element("p", { class: "hint" }, "this model has no attention to show")]));
     const rows = explanation.lens.map(({ layer: name, answers: [first] }) => element("tr", {}, element("td", {}, name), element("td", {}, first.label), element("td", { class: "number" }, first.probability.toFixed(3))));
     lens.replaceChildren(...(rows.length ? [element("h2", {}, "what each layer would answer (logit lens)"), element("table", {}, ...rows)] : []));
   }

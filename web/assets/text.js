@@ -2,8 +2,8 @@
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { element, heatTable, heatmap } from "./draw.js";
-import { modelSelect } from "./look.js";
+import { element, heatTable, replaceButtons, thumbnail } from "./draw.js";
+import { modelSelect } from "./inputs.js";
 
 const KINDS = { cross: "cross-attention: target to source", encoder: "encoder self-attention", decoder: "decoder self-attention" };
 const withoutMarker = (token) => token.replace(/^▁/, "") || token;
@@ -45,11 +45,10 @@ function attentionViews(attention) {
   function draw() {
     const layers = attention.layers.filter((layer) => layer.kind === state.kind);
     state.layer ??= layers.length - 1;
-    grid.replaceChildren(...layers.flatMap((layer, index) => layer.heads.map((head, number) => {
+    replaceButtons(grid, ...layers.flatMap((layer, index) => layer.heads.map((head, number) => {
       const label = `layer ${index + 1}, head ${number + 1}`;
       const pressed = index === state.layer && number === state.head;
-      return element("figure", {}, element("button", { type: "button", "aria-pressed": pressed, onclick: () => { Object.assign(state, { layer: index, head: number }); draw(); } },
-        heatmap(head.flat(), [head.length, head[0].length], label), element("figcaption", {}, label)));
+      return thumbnail(head.flat(), [head.length, head[0].length], label, label, pressed, () => { Object.assign(state, { layer: index, head: number }); draw(); });
     })));
     title.textContent = `layer ${state.layer + 1}, head ${state.head + 1}: hover over a word, or reach it with the Tab key`;
     const [queries, keys] = words[state.kind];

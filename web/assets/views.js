@@ -2,6 +2,7 @@
 
 import { look } from "./look.js";
 import { compare } from "./compare.js";
+import { detect } from "./detect.js";
 import { text } from "./text.js";
 import { runs } from "./runs.js";
 import { table } from "./models.js";
@@ -9,6 +10,7 @@ import { table } from "./models.js";
 export const views = [
   { name: "look", task: "classify", open: look },
   { name: "compare", task: "classify", open: compare },
+  { name: "detect", task: "detect", open: detect },
   { name: "text", task: "translate", open: text },
   { name: "runs", open: runs },
   { name: "models", open: table },

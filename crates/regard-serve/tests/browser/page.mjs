@@ -92,6 +92,51 @@ await page.waitForSelector("#compare .similarity svg");
 assert.ok((await page.locator("#compare .similarity rect").count()) >= 20, "a cell for each pair of layers");
 await screen("compare");
 
+// detect: boxes, a slider that asks nothing, what a box was read from, by mouse and by keyboard
+let detectRequests = 0;
+page.on("request", (request) => { detectRequests += new URL(request.url()).pathname === "/v1/detect" ? 1 : 0; });
+const boxes = page.locator("#detect .box:visible");
+const detections = page.locator("#detect .detections li:visible");
+const caption = (words) => page.waitForFunction((words) => document.querySelector("#detect .stage canvas").getAttribute("aria-label").includes(words), words);
+await page.click("#tab-detect");
+await page.waitForSelector("#detect .box:visible");
+await page.click("#detect .samples button >> nth=0");
+await page.waitForFunction(() => document.querySelectorAll("#detect .box:not([hidden])").length >= 2);
+const usual = await boxes.count();
+assert.equal(await detections.count(), usual, "a row for each box");
+const asked = detectRequests;
+await page.fill("#detect input[type=range]", "0.05");
+const all = await boxes.count();
+assert.ok(all > usual, `${all} boxes, ${usual} at a higher threshold`);
+await page.fill("#detect input[type=range]", "0.95");
+assert.ok((await boxes.count()) < usual, "a high threshold hides boxes");
+await page.fill("#detect input[type=range]", "0.5");
+assert.equal(await boxes.count(), usual);
+assert.equal(detectRequests, asked, "the slider asks nothing");
+const second = await detections.nth(1).locator("button").textContent();
+await detections.nth(1).locator("button").press("Enter");
+await caption("Grad-CAM of its score");
+assert.equal((await page.textContent("#detect .stage + .hint")).split(":")[0].replace(" ", ""), second.replace(" ", ""), "the map is of the row that was chosen");
+await page.keyboard.press("Escape");
+await caption("picture with");
+await boxes.first().locator("span").click();
+await caption("Grad-CAM of its score");
+assert.equal(await page.locator("#detect .detections button[aria-pressed=true]").count(), 1);
+await screen("detect");
+await page.setInputFiles("#detect input[type=file]", { name: "bad.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
+await page.waitForSelector("#error:not([hidden])");
+assert.match(await page.textContent("#error"), /not a JPEG/);
+assert.match(errors.pop() ?? "", /422/, "the browser notes the refusal");
+assert.equal(await boxes.count(), usual, "what was there stays");
+const transfer = await page.evaluateHandle((bytes) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([new Uint8Array(bytes)], "slope.bmp", { type: "image/bmp" }));
+  return transfer;
+}, [...file.buffer]);
+await page.dispatchEvent("#detect .box:visible", "drop", { dataTransfer: transfer });
+await page.waitForSelector("#error", { state: "hidden" });
+await page.waitForFunction(() => !document.querySelector("#detect .detections button[aria-pressed=true]"));
+
 // text: translations, every head, one by words, the alignment
 await page.click("#tab-text");
 await page.click("#text form button");
@@ -120,12 +165,12 @@ assert.ok((await page.locator("#runs line.best").count()) === 1, "the best epoch
 await screen("runs");
 
 await page.click("#tab-models");
-assert.equal(await page.locator("#models tbody tr").count(), 8);
+assert.equal(await page.locator("#models tbody tr").count(), 9);
 await screen("models");
 
 // on a phone nothing is wider than the screen
 await page.setViewportSize({ width: 390, height: 800 });
-for (const view of ["look", "compare", "text", "runs", "models"]) {
+for (const view of ["look", "compare", "detect", "text", "runs", "models"]) {
   await page.click(`#tab-${view}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 390, `${view} is ${width} wide`);
@@ -150,6 +195,20 @@ await page.click("#token button");
 await page.waitForSelector("#look .classes li");
 await page.reload();
 await page.waitForSelector("#look .classes li");
+// detect, with a token: an untrained DETR, whose boxes have heads
+await page.click("#tab-detect");
+await page.selectOption("#detect select[aria-label=model]", "detr-nano");
+await page.fill("#detect input[type=range]", "0.05");
+await page.waitForFunction(() => document.querySelectorAll("#detect .box:not([hidden])").length === 16);
+await page.locator("#detect .detections li").last().locator("button").click();
+await caption("cross-attention of its query in transformer.decoder");
+assert.equal(await page.locator("#detect .grid figure").count(), 4, "heads");
+await page.focus("#detect .grid figure button >> nth=2");
+await page.keyboard.press("Enter");
+await caption("head 3");
+// the keyboard stays where it was
+await page.keyboard.press("Enter");
+await caption("mean of 4 heads");
 const linked = await browser.newPage();
 await linked.goto(`${closed}/#token=${token}`);
 await linked.waitForSelector("#look .classes li");
