@@ -58,6 +58,19 @@ impl DetectionPreprocess {
         Self { mean, std, resize: DetectionResize::Keep, multiple }
     }
 
+    /// The same for a detector that was trained on other sizes: at the largest short side of its training pictures, by the
+    /// filter that resized them. Pictures that are seen as they are stay so when `own`, the size that the detector is meant
+    /// for, has that short side.
+    #[must_use]
+    pub fn trained_at(self, side: ShortSide, own: [usize; 2]) -> Self {
+        let is_same = match self.resize {
+            DetectionResize::Keep => own[0].min(own[1]) == side.short,
+            DetectionResize::ShortSide(usual) => usual == side,
+            DetectionResize::Inside(usual) => usual.short == side.short && Some(usual.long) == side.longest,
+        };
+        if is_same { self } else { Self { resize: DetectionResize::ShortSide(side), ..self } }
+    }
+
     /// Reads a TOML file with its fields.
     ///
     /// # Errors
@@ -115,6 +128,20 @@ mod tests {
 
     fn picture() -> Picture {
         Picture::new([2, 3], (0..18).map(|level| level * 10).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_detector_trained_on_small_pictures_sees_pictures_as_small() {
+        let side = ShortSide { short: 240, longest: Some(400) };
+        for usual in [DetectionPreprocess::DETR, DetectionPreprocess::TORCHVISION, DetectionPreprocess::as_it_is(8)] {
+            assert_eq!(usual.trained_at(side, [64, 64]).size([480, 640]), [240, 320]);
+        }
+        let coco = ShortSide { short: 800, longest: Some(1333) };
+        for usual in [DetectionPreprocess::DETR, DetectionPreprocess::TORCHVISION] {
+            assert_eq!(usual.trained_at(coco, [800, 800]), usual);
+        }
+        let scenes = DetectionPreprocess::as_it_is(16);
+        assert_eq!(scenes.trained_at(ShortSide { short: 64, longest: Some(64) }, [64, 64]), scenes);
     }
 
     #[test]

@@ -123,6 +123,12 @@ impl DetectionAugment {
         }
     }
 
+    /// The largest size of a picture that is not cropped.
+    #[must_use]
+    pub fn largest_side(&self) -> ShortSide {
+        ShortSide { short: self.short_sides.iter().copied().max().unwrap_or(DETR_SHORT), longest: Some(self.longest) }
+    }
+
     /// # Errors
     /// When a field cannot work; the error names it and its value.
     pub fn validate(&self) -> Result<(), Error> {

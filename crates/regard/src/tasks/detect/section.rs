@@ -86,6 +86,8 @@ impl Recipe<DetectSection> {
             let reason = format!("the data has {classes} classes, got {}", config.classes());
             return Err(Error::config("set.classes", reason));
         }
-        Ok((config, self.own.preprocess.unwrap_or(preprocess)))
+        let trained = self.own.augment.largest_side();
+        let preprocess = self.own.preprocess.unwrap_or_else(|| preprocess.trained_at(trained, config.image()));
+        Ok((config, preprocess))
     }
 }
