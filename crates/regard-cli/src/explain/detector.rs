@@ -214,8 +214,8 @@ impl Explained {
                             highest value.";
                 ("where the queries look", text)
             } else {
-                let text = "Which cells of the level that a box was read from support its score (Grad-CAM). The box is \
-                            framed.";
+                let text = "Which cells of the level that a box was read from support its score (Grad-CAM with the gradient of \
+                            each cell, as in ODAM). The box is framed.";
                 ("evidence for the boxes", text)
             };
             parts.push(Part::new(title, text).figure("box-maps", self.maps(title, &small)));

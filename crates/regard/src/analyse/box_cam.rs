@@ -1,8 +1,10 @@
 //! Grad-CAM for a box: the pixels of its level that support its class.
-//! Selvaraju et al. 2017, "Grad-CAM", arXiv:1610.02391.
+//! Selvaraju et al. 2017, "Grad-CAM", arXiv:1610.02391; Zhao and Chan 2023, "ODAM", arXiv:2304.06354.
 //!
-//! For detectors that read a box from one map: channels are weighted by the mean of the score's gradient over pixels and
-//! summed; negative values become zero.
+//! For detectors that read a box from one map: the map times the gradient of the score, summed over channels; negative values
+//! become zero. Grad-CAM takes the mean of the gradient over all cells, which suits a class of the whole picture; the score of
+//! a box is read from one place, so each cell keeps its own gradient, as in ODAM. With the mean, other objects of the class
+//! light up too.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -50,7 +52,7 @@ pub fn box_cam<D: BoxScore>(detector: &D, images: &Images, source: &BoxSource) -
         found.ok_or_else(|| Error::analysis("grad-cam", "no level changes the score of this box"))?;
     let map = trace.get::<4>(&layer)?.inner();
     let [_, _, rows, columns] = map.dims();
-    let values = relu((gradient.clone().mean_dim(3).mean_dim(2) * map).sum_dim(1));
+    let values = relu((gradient.clone() * map).sum_dim(1));
     let moved = |by: Tensor<4>| -> Result<f64, Error> {
         let score = detector.score(images, source, &mut Pass::silent().perturbed(layer.as_str(), by));
         Ok(score.into_scalar::<f32>().into())
@@ -102,6 +104,29 @@ mod tests {
         let mut config = FasterRcnnConfig::nano();
         config.limits.score = 0.0;
         assert_traced(&config.init(&device).unwrap());
+    }
+
+    #[test]
+    fn the_map_of_an_anchor_stays_within_reach_of_its_head() {
+        let mut config = RetinaNetConfig::nano(HeadKind::Convolution);
+        config.limits.score = 0.0;
+        // a norm over groups would look at the whole level
+        config.head.groups = None;
+        let reach = 2 * (config.head.layers + 1) + 1;
+        let detector = stirred(config.init(&device::cpu()).unwrap());
+        let images = Images::unpadded(random([1, 3, 96, 96], 1));
+        let sources = detector.sources(&images, &mut Pass::silent());
+        let cams: Vec<BoxCam> =
+            sources.iter().take(3).map(|source| box_cam(&detector, &images, source).unwrap()).collect();
+        assert!(cams.iter().any(|cam| cam.size[0] > reach), "a level is larger than the reach of the head");
+        for cam in cams {
+            let lit = (0..cam.values.len()).filter(|cell| cam.values[*cell] > 0.0);
+            let (rows, columns): (Vec<_>, Vec<_>) = lit.map(|cell| (cell / cam.size[1], cell % cam.size[1])).unzip();
+            for axis in [rows, columns] {
+                let (Some(first), Some(last)) = (axis.iter().min(), axis.iter().max()) else { continue };
+                assert!(last - first < reach, "{first} to {last}, the head reaches {reach} cells");
+            }
+        }
     }
 
     #[test]
