@@ -55,7 +55,7 @@ pub struct EmbeddedDetector {
 
 /// Detectors that come with the library, trained here on `scenes`: `docs/results.md` has the command, `examples/embed_detector.rs`
 /// makes the files of the run.
-pub const EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[EmbeddedDetector {
+pub static EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[EmbeddedDetector {
     name: "scenes-retinanet",
     model: include_str!("../../assets/scenes/model.toml"),
     preprocess: include_str!("../../assets/scenes/preprocess.toml"),

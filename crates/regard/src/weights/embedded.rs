@@ -32,7 +32,7 @@ macro_rules! embedded {
 }
 
 /// One model for each kind of attention, and one without attention.
-pub const EMBEDDED: [Embedded; 4] = embedded!["vit", "san", "sasa", "resnet"];
+pub static EMBEDDED: [Embedded; 4] = embedded!["vit", "san", "sasa", "resnet"];
 
 impl Embedded {
     /// # Errors
