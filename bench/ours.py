@@ -6,6 +6,12 @@ from dataclasses import dataclass
 VITS = [(f"vit-{size}-patch16-224", batch) for size in ("tiny", "small", "base") for batch in (1, 8)]
 CLASSIFIERS = [*VITS, ("deit-tiny-distilled", 1), ("deit-tiny-distilled", 8), ("resnet-50", 1), ("resnet-50", 8)]
 WINDOWED = [("san10-pairwise", 4), ("san10-patchwise", 4), ("sasa-resnet26", 4)]
+# preset, rows and columns of the picture
+DETECTORS = [
+    ("detr-r50", [800, 1066]),
+    ("retinanet-resnet50-fpn", [640, 640]),
+    ("faster-rcnn-resnet50-fpn", [640, 640]),
+]
 # eight bits against our own f32
 INT8 = [row for row in VITS if "tiny" not in row[0]]
 TRAINED = [
@@ -50,6 +56,10 @@ def by_layers(preset, batch):
     return Ours("Inference by layers", f"by layers {preset} x{batch}", f"model {preset} {batch}")
 
 
+def detection(preset, size):
+    return Ours("Detection", f"detection {preset} {size[0]}x{size[1]}", f"detect {preset} {size[0]} {size[1]}")
+
+
 def int8(preset, batch):
     return Ours("Inference in int8", f"int8 {preset} x{batch}", f"int8 {preset} {batch}")
 
@@ -73,6 +83,7 @@ def every_row(photos=None):
     return [
         *(inference(*row) for row in [*CLASSIFIERS, *WINDOWED]),
         *(by_layers(*row) for row in CLASSIFIERS),
+        *(detection(*row) for row in DETECTORS),
         *(int8(*row) for row in INT8),
         *(training(*row) for row in TRAINED),
         *(operator(*row, direction) for row in [*OPERATORS, *PARTS] for direction in PASSES),

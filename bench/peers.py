@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 from torch.nn import functional
 from torchvision import transforms
+from torchvision.models import detection
+from transformers import DetrConfig, DetrForObjectDetection
 
 import windows
 
@@ -75,6 +77,27 @@ def in_runtimes(model, images, threads):
         "onnxruntime": lambda: torch.from_numpy(session.run(None, feed)[0]),
         "openvino": lambda: torch.from_numpy(request.infer([pixels])[0]),
     }
+
+
+# detection
+
+
+def detector(preset, size):
+    """A detector of torchvision, or DETR of Hugging Face, with fresh weights and no resizing."""
+    if preset == "detr-r50":
+        config = DetrConfig(use_pretrained_backbone=False, use_timm_backbone=True, backbone="resnet50")
+        return DetrForObjectDetection(config).eval()
+    make = {
+        "retinanet-resnet50-fpn": detection.retinanet_resnet50_fpn,
+        "faster-rcnn-resnet50-fpn": detection.fasterrcnn_resnet50_fpn,
+    }[preset]
+    return make(weights=None, weights_backbone=None, min_size=min(size), max_size=max(size)).eval()
+
+
+def in_detector(model, images, compiled=False):
+    """The boxes of one picture; torchvision's detectors take a list of pictures."""
+    pictures = images if isinstance(model, DetrForObjectDetection) else list(images)
+    return in_torch(torch.compile(model) if compiled else model, pictures)
 
 
 # training

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import ours
 import peers
 from contestants import Command, Here, Launcher, Work
-from ours import CLASSIFIERS, INT8, OPERATORS, PASSES, PICTURES, TRAINED, VITS, WINDOWED
+from ours import CLASSIFIERS, DETECTORS, INT8, OPERATORS, PASSES, PICTURES, TRAINED, VITS, WINDOWED
 
 QUICK = {
     "inference vit-tiny-patch16-224 x1",
@@ -83,6 +83,20 @@ def inference(preset, batch):
         return contestants
 
     return Row(own.section, own.name, make, own.work)
+
+
+def detection(preset, size):
+    own = ours.detection(preset, size)
+
+    def make(setting):
+        model, images = peers.detector(preset, size), torch.randn(1, 3, *size)
+        return {
+            "ours": Work(setting.ours, own.work, counts_memory=True),
+            "torch": Here(peers.in_detector(model, images), uses_torch=True),
+            "torch.compile": Here(peers.in_detector(model, images, compiled=True), uses_torch=True),
+        }
+
+    return Row(own.section, own.name, make)
 
 
 def int8(preset, batch):
@@ -169,6 +183,7 @@ def cold_start():
 
 ROWS = [
     *(inference(*row) for row in [*CLASSIFIERS, *WINDOWED]),
+    *(detection(*row) for row in DETECTORS),
     *(int8(*row) for row in INT8),
     *(training(*row) for row in TRAINED),
     *(operator(*row, direction) for row in OPERATORS for direction in PASSES),

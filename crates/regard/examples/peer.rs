@@ -10,6 +10,7 @@
 //! `WORK` is one of
 //! - `prepared MODEL BATCH`: inference as `regard predict` does it; `int8 MODEL BATCH`: the same in eight bits;
 //! - `model MODEL BATCH`: inference layer by layer;
+//! - `detect MODEL ROWS COLUMNS`: the boxes of one picture of that size, layer by layer;
 //! - `train MODEL BATCH`: a step of the training engine, with `AdamW`;
 //! - `gradient MODEL BATCH`: a step of plain gradient descent at a rate of 1, for `check`;
 //! - `forward OPERATOR SIZES` and `backward OPERATOR SIZES`, which is forward and backward;
@@ -26,9 +27,9 @@ use regard::attention::{
     DotProduct, Gamma, Local, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwise, Relative, dot_product,
     local, pairwise, patchwise, position,
 };
-use regard::data::{Batch, Picture, Preprocess, Target, Tokens, prepare};
+use regard::data::{Batch, Images, Picture, Preprocess, Target, Tokens, prepare};
 use regard::layers::{GatedUnit, Linear, MultiHeadAttention};
-use regard::models::{Model, preset, translator};
+use regard::models::{Model, detect, preset, translator};
 use regard::tasks::classify::{ClassLoss, Recipe};
 use regard::train::{Engine, Optimiser, SingleProcess};
 use regard::translate::{Search, translate as decode};
@@ -131,6 +132,7 @@ fn made(work: &[&str]) -> (Tensors, Run) {
             let model = PackedModel::int8(model).expect("a model with a form in eight bits");
             Box::new(move |images| model.forward(images))
         }),
+        ["detect", name, rows, columns] => detection(name, [number(rows), number(columns)]),
         ["train", name, batch] => training(name, number(batch), ADAMW, RATE),
         ["gradient", name, batch] => training(name, number(batch), SGD, 1.0),
         ["forward", name, ref sizes @ ..] => {
@@ -186,6 +188,15 @@ fn inference(name: &str, batch: usize, ready: impl FnOnce(Model) -> Forward) -> 
     inputs.insert("images".into(), images.to_data());
     let forward = ready(model);
     (inputs, Box::new(move |kept| keep(kept, "logits", forward(images.clone()))))
+}
+
+/// Boxes of one picture; there is no check of them here, the parity fixtures hold detectors to their upstreams.
+fn detection(name: &str, [rows, columns]: [usize; 2]) -> (Tensors, Run) {
+    let device = device::cpu();
+    let model = detect::preset(name).expect("a detector").config.init(&device).expect("a preset works");
+    let images = Images::unpadded(Tensor::random([1, 3, rows, columns], Distribution::Normal(0.0, 1.0), &device));
+    let run = move |_: Option<&mut Tensors>| drop(model.detect(&images, &mut Pass::silent()));
+    (Tensors::new(), Box::new(run))
 }
 
 /// Steps on one batch whose classes go from 0 to 9 and again; what the first one changed is kept as `change.NAME`.
