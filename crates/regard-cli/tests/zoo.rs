@@ -57,6 +57,22 @@ fn costs_follow_the_size_of_the_picture_and_changes_of_fields() {
 }
 
 #[test]
+fn a_detector_is_exported_under_the_names_of_its_library_and_detects_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    stdout_of(folder.path(), &["export", "scenes-retinanet", "-o", "theirs"]);
+    let tensors = weights::read(&folder.path().join("theirs/model.safetensors")).unwrap().tensors;
+    assert_eq!(weights::recognise(tensors.keys().map(String::as_str)), weights::Upstream::Torchvision);
+    RgbImage::from_pixel(64, 64, Rgb([90, 120, 200])).save(folder.path().join("one.png")).unwrap();
+    let answer =
+        |model: &str| stdout_of(folder.path(), &["detect", "one.png", "--threshold", "0", "--json", "-m", model]);
+    assert_eq!(answer("theirs"), answer("scenes-retinanet"));
+    let refused = ["export", "scenes-retinanet", "--to", "detectron2", "-o", "no"];
+    assert_refused(folder.path(), &refused, &["detectron2", "only torchvision", "--to regard"]);
+    assert_refused(folder.path(), &["export", "scenes-retinanet", "--int8", "-o", "no"], &["`--int8`"]);
+    assert!(!folder.path().join("no").exists());
+}
+
+#[test]
 fn the_tables_of_the_papers_say_how_many_cells_agree() {
     let folder = tempfile::tempdir().unwrap();
     let last = |paper: &str| stdout_of(folder.path(), &["table", paper]).lines().last().unwrap().to_string();
