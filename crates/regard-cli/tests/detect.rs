@@ -4,7 +4,7 @@ use crate::common::{assert_refused, regard, stdout_of, text};
 use image::RgbImage;
 use regard::data::detection;
 use regard::data::{Bounds, Part};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
@@ -79,4 +79,49 @@ fn what_is_no_picture_and_no_detector_is_named() {
     let point = folder.path().join("point.png");
     RgbImage::new(1, 1).save(&point).unwrap();
     assert!(stdout_of(folder.path(), &["detect", &point.display().to_string()]).contains("nothing"));
+}
+
+/// Validation scenes as COCO files in `coco`, with mistakes of an annotator: classes of the first are wrong, the second has no box.
+fn coco(folder: &Path, count: usize) {
+    let folder = folder.join("coco");
+    fs::create_dir(&folder).unwrap();
+    let scenes = detection::open("scenes", Part::Validation).unwrap();
+    let categories: Vec<Value> =
+        scenes.classes().iter().enumerate().map(|(id, name)| json!({ "id": id + 1, "name": name })).collect();
+    let (mut images, mut annotations) = (Vec::new(), Vec::new());
+    for index in 0..count {
+        let (picture, objects) = scenes.sample(index).unwrap();
+        let [rows, columns] = picture.size().map(|side| side as u32);
+        let file = format!("{index}.png");
+        RgbImage::from_raw(columns, rows, picture.pixels().to_vec()).unwrap().save(folder.join(&file)).unwrap();
+        images.push(json!({ "id": index + 1, "file_name": file, "width": columns, "height": rows }));
+        for object in objects.into_iter().filter(|_| index != 1) {
+            let class = if index == 0 { (object.class + 1) % 8 } else { object.class };
+            annotations.push(json!({ "id": annotations.len() + 1, "image_id": index + 1, "category_id": class + 1,
+                "bbox": object.bounds, "area": object.area, "iscrowd": 0 }));
+        }
+    }
+    let all = json!({ "images": images, "annotations": annotations, "categories": categories });
+    fs::write(folder.join("annotations.json"), all.to_string()).unwrap();
+}
+
+#[test]
+fn a_detector_is_measured_on_scenes_and_its_worst_mistakes_are_drawn_and_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    coco(folder.path(), 24);
+    let args = ["eval", "scenes-retinanet", "--data", "coco", "--json", "-o", "figures"];
+    let json: Value = serde_json::from_str(&stdout_of(folder.path(), &args)).unwrap();
+    assert!(json["ap50"].as_f64().unwrap() > 0.5, "{json}");
+    for (list, file) in [("misses", "misses.svg"), ("false_alarms", "false-alarms.svg")] {
+        let listed = json[list].as_array().unwrap();
+        assert!((1..=20).contains(&listed.len()), "{list}: {}", listed.len());
+        assert!(listed.iter().all(|one| one["class"].is_string() && one["bbox"].as_array().unwrap().len() == 4));
+        let svg = fs::read_to_string(folder.path().join("figures").join(file)).unwrap();
+        assert_eq!(svg.matches("<image").count(), listed.len());
+    }
+    assert!(folder.path().join("figures/precision-recall.svg").is_file());
+    let refused = ["eval", "scenes-retinanet", "--data", "coco", "--robustness"];
+    assert_refused(folder.path(), &refused, &["`--robustness`", "detector"]);
+    assert_refused(folder.path(), &["eval", "detr-nano", "--data", "coco"], &["detr-nano", "--labels"]);
+    assert_refused(folder.path(), &["eval", "scenes-retinanet"], &["no data"]);
 }

@@ -6,6 +6,7 @@ mod bars;
 mod boxes;
 mod canvas;
 pub mod classes;
+mod crop_sheet;
 pub mod figure;
 mod findings;
 pub mod font;
@@ -21,7 +22,8 @@ mod table;
 
 pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use boxes::{LabelledBox, draw_boxes};
-pub use figure::{Figure, Line, Lines, Scale, Stroke};
+pub use crop_sheet::{BoxOrigin, Crop, CropSheet};
+pub use figure::{Drawing, Figure, Line, Lines, Scale, Stroke};
 pub use findings::Findings;
 pub use page::{Page, PageSection};
 pub use raster::png;
