@@ -4,6 +4,7 @@ mod cka;
 mod field;
 mod heads;
 mod pictures;
+mod queries;
 mod weights;
 
 use burn::tensor::Device;
@@ -34,6 +35,8 @@ enum Analysis {
     Entropy(PictureAnalysisArgs),
     /// Which pixels the centre of each layer depends on: effective receptive fields
     Field(PictureAnalysisArgs),
+    /// Which boxes each query of a DETR answers for: where, and small, wide or tall
+    Queries(QueryAnalysisArgs),
     /// How similar the learned position embeddings of a transformer are
     Positions(WeightAnalysisArgs),
     /// The principal components of the filters of the first layer
@@ -46,7 +49,7 @@ struct PictureAnalysisArgs {
     #[command(flatten)]
     common: Common,
 
-    /// A folder of pictures, `fashion`, or a dataset as `regard eval` takes it
+    /// A folder of pictures, `fashion`, `scenes`, or a dataset as `regard eval` takes it
     #[arg(long, value_name = "NAME|DIR")]
     data: String,
 
@@ -57,6 +60,17 @@ struct PictureAnalysisArgs {
     /// Batch size
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
+}
+
+/// Arguments of the analysis of queries.
+#[derive(Debug, clap::Args)]
+struct QueryAnalysisArgs {
+    #[command(flatten)]
+    over: PictureAnalysisArgs,
+
+    /// A query fires when its score is at least this
+    #[arg(long, value_name = "SCORE", default_value_t = 0.5, value_parser = crate::detect::score)]
+    threshold: f64,
 }
 
 /// Arguments of an analysis that needs only weights.
@@ -75,7 +89,7 @@ struct WeightAnalysisArgs {
 struct Common {
     /// Models: run folders, PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, embedded ones such as `fashion-vit`,
     /// or untrained presets
-    #[arg(long, value_name = "MODEL,..", required = true, value_delimiter = ',')]
+    #[arg(short, long, value_name = "MODEL,..", required = true, value_delimiter = ',')]
     models: Vec<String>,
 
     /// Folder for the page, the figures (SVG, PNG) and the data
@@ -94,23 +108,32 @@ impl Analysis {
     const fn common(&self) -> &Common {
         match self {
             Self::Cka(over) | Self::Distance(over) | Self::Entropy(over) | Self::Field(over) => &over.common,
+            Self::Queries(args) => &args.over.common,
             Self::Positions(alone) | Self::Filters(alone) => &alone.common,
         }
     }
 
     /// The results, and how many pictures could not be read.
-    fn run(&self, subjects: &[AnalysedModel], device: &Device) -> Result<(Findings, usize), Failure> {
+    fn run(&self, device: &Device) -> Result<(Findings, usize), Failure> {
+        let subjects = || -> Result<Vec<AnalysedModel>, Failure> {
+            self.common().models.iter().map(|text| AnalysedModel::of(text, device)).collect()
+        };
         let over = |over: &PictureAnalysisArgs, analyse: Analyse| -> Result<(Findings, usize), Failure> {
+            let subjects = subjects()?;
             let pictures = Pictures::open(&over.data, over.pictures, over.batch)?;
-            Ok((analyse(subjects, &pictures, device)?, pictures.unreadable))
+            Ok((analyse(&subjects, &pictures, device)?, pictures.unreadable))
         };
         match self {
             Self::Cka(args) => over(args, cka::run),
             Self::Distance(args) => over(args, heads::distance),
             Self::Entropy(args) => over(args, heads::entropy),
             Self::Field(args) => over(args, field::run),
-            Self::Positions(args) => args.alone(|| weights::positions(subjects)),
-            Self::Filters(args) => args.alone(|| weights::filters(subjects)),
+            Self::Queries(QueryAnalysisArgs { over, threshold }) => {
+                let pictures = Pictures::open(&over.data, over.pictures, over.batch)?;
+                Ok((queries::run(&over.common.models, &pictures, *threshold, device)?, pictures.unreadable))
+            }
+            Self::Positions(args) => args.alone(|| weights::positions(&subjects()?)),
+            Self::Filters(args) => args.alone(|| weights::filters(&subjects()?)),
         }
     }
 }
@@ -133,8 +156,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     if let Some(file) = common.output.as_ref().filter(|folder| folder.is_file()) {
         return Err(Failure::input(format!("`{}` is a file", file.display()), "`-o` takes a folder"));
     }
-    let subjects = common.models.iter().map(|text| AnalysedModel::of(text, device)).collect::<Result<Vec<_>, _>>()?;
-    let (findings, unreadable) = args.analysis.run(&subjects, device)?;
+    let (findings, unreadable) = args.analysis.run(device)?;
     output(&findings, common, out)?;
     match unreadable {
         0 => findings.hold(),

@@ -53,6 +53,19 @@ impl CandidateArgs {
         }
     }
 
+    /// The name of the model, if only one was given.
+    pub fn only_name(&self) -> Option<&str> {
+        match (&self.models[..], &self.model[..], &self.weights[..], &self.run[..]) {
+            ([one], [], [], []) | ([], [one], [], []) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The changes of its fields.
+    pub fn set(&self) -> &[String] {
+        &self.changes.set
+    }
+
     /// The models in the order of the arguments.
     pub fn resolve(&self) -> Result<Vec<Candidate>, Failure> {
         let mut names = self.models.clone();

@@ -15,7 +15,7 @@ use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::model::{at_least_one, class_names, download_bar, no_model};
+use crate::model::{at_least_one, class_names, download_bar, no_model, note_untrained};
 use crate::models::print_json;
 use crate::predict::{PictureArgs, Source};
 
@@ -147,7 +147,7 @@ fn load(args: &Args, device: &Device) -> Result<LoadedDetector, Failure> {
 pub fn load_detector(name: &str, device: &Device) -> Result<LoadedDetector, Failure> {
     let source = resolve_detector(name, &mut download_bar())?;
     if source.is_fresh() {
-        writeln!(stderr(), "note: `{name}` has untrained weights; use `{name}=WEIGHTS` for trained ones")?;
+        note_untrained(name)?;
     }
     Ok(source.load(device)?)
 }

@@ -1,5 +1,5 @@
-//! `regard eval`: how good is a model? Pictures with classes are measured here, in several respects; everything else as the
-//! task of its run says.
+//! `regard eval`: how good is a model? Pictures with classes are measured here, in several respects; everything else as its task
+//! says.
 
 mod classes;
 mod pictures;
@@ -9,7 +9,10 @@ mod run;
 use burn::tensor::Device;
 use regard::evaluate::{Evaluation, Robustness};
 use regard::report::{Figure as _, classes as by_class};
+use regard::tasks::AnyRecipe;
+use regard::tasks::detect::{DetectorData, evaluate_detector};
 use regard::train::EvalRequest;
+use regard::weights::is_detector;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,11 +20,13 @@ use std::time::Instant;
 use crate::candidates::{Candidate, CandidateArgs};
 use crate::failure::Failure;
 use crate::files::check_folder;
-use crate::model::at_least_one;
+use crate::model::{at_least_one, class_names, detector_source, note_untrained};
 use classes::Classes;
 use pictures::{Pictures, Source};
+use run::Outputs;
 
-/// Measure how good models are: classifiers on pictures whose classes are known, the best weights of any run on its data
+/// Measure how good models are: classifiers and detectors on pictures whose classes or boxes are known, the best weights of any
+/// run on its data
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -46,6 +51,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE.svg")]
     confusion: Option<PathBuf>,
 
+    /// Write the figures into this folder: what each class is taken for; of a detector also precision and recall, and the worst
+    /// misses and false alarms
+    #[arg(short, long, value_name = "DIR", conflicts_with = "robustness")]
+    output: Option<PathBuf>,
+
     /// Turn the pictures by 90, 180 and 270 degrees and upside-down, and print what that takes from each model
     #[arg(long, conflicts_with_all = ["per_class", "confusion"])]
     robustness: bool,
@@ -62,9 +72,12 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let run = args.candidates.only_run().and_then(|folder| Some((folder, run::recipe(folder)?)));
     let own_data = run.as_ref().map(|(_, recipe)| recipe.common().data.clone());
     if let Some((folder, recipe)) = run.filter(|(_, recipe)| !run::is_classifier(recipe)) {
-        args.refuse_classes(&recipe.info().task)?;
+        args.refuse_classes(&recipe)?;
         let request = EvalRequest { folder, data: &args.source.data(own_data)?, part: args.source.part() };
-        return run::print(&recipe, &request, args.json, device, out);
+        return run::print(|watch| recipe.evaluate(&request, device, watch), &args.outputs(), out);
+    }
+    if let Some(name) = args.candidates.only_name().filter(|name| is_detector(name)) {
+        return measure_detector(args, name, device, out);
     }
     let candidates = args.candidates.resolve()?;
     let pictures = args.source.open(own_data, candidates.iter().any(Candidate::is_trained_here))?;
@@ -89,12 +102,18 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
 }
 
 impl Args {
-    /// What is about classes makes no sense for another task.
-    fn refuse_classes(&self, task: &str) -> Result<(), Failure> {
+    fn outputs(&self) -> Outputs<'_> {
+        Outputs { json: self.json, confusion: self.confusion.as_deref(), folder: self.output.as_deref() }
+    }
+
+    /// What is about classes makes no sense for another task; detectors have classes too.
+    fn refuse_classes(&self, recipe: &AnyRecipe) -> Result<(), Failure> {
+        let (task, boxes) = (recipe.info().task, run::is_detector(recipe));
         let flags = [
             ("--labels", self.labels.is_some()),
-            ("--per-class", self.per_class),
-            ("--confusion", self.confusion.is_some()),
+            ("--per-class", self.per_class && !boxes),
+            ("--confusion", self.confusion.is_some() && !boxes),
+            ("--output", self.output.is_some() && !boxes),
             ("--robustness", self.robustness),
         ];
         match flags.into_iter().find(|(_, given)| *given) {
@@ -105,6 +124,27 @@ impl Args {
             None => Ok(()),
         }
     }
+}
+
+/// A detector that is not in a run: its data has to be named.
+fn measure_detector(args: &Args, name: &str, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if args.robustness {
+        return Err(Failure::input(
+            format!("`--robustness` is for classifiers, `{name}` is a detector"),
+            "leave it out",
+        ));
+    }
+    let data = args.source.data(None)?;
+    let mut detector = detector_source(name, args.candidates.set())?;
+    if detector.is_fresh() {
+        note_untrained(name)?;
+    }
+    if let Some(file) = &args.labels {
+        detector.labels = Some(class_names(Some(file), None, detector.config.classes())?);
+    }
+    let detector = detector.load(device)?;
+    let data = DetectorData { name: &data, part: args.source.part(), is_own: false, batch: args.batch };
+    run::print(|watch| evaluate_detector(&detector, &data, device, watch), &args.outputs(), out)
 }
 
 /// One model in every respect; gives the number of unreadable pictures.
@@ -123,11 +163,9 @@ fn measure(
         Ok(format!("top-1 {:.2} %", 100.0 * evaluation.accuracy.top1()))
     })?;
     let speed = evaluation.accuracy.pictures as f64 / start.elapsed().as_secs_f64();
-    if let Some(path) = &args.confusion {
+    if args.confusion.is_some() || args.output.is_some() {
         let svg = by_class::confusion(&evaluation.confusion, &classes.names).svg();
-        regard::file::replace(path, svg.as_bytes()).map_err(|error| {
-            Failure::ours(format!("cannot write `{}`: {error}", path.display()), "is the folder writable?")
-        })?;
+        run::write_figures(&[("confusion.svg", svg)], &args.outputs())?;
     }
     let report = print::Report { evaluation: &evaluation, classes: &classes.names, unreadable, speed };
     if args.json {

@@ -2,9 +2,13 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard::PackedModel;
+use regard::cost::Ledger;
 use regard::data::{Picture, Preprocess, labels, prepare, to_channels};
+use regard::models::detect::DetectorConfig;
 use regard::models::{Model, ModelConfig};
-use regard::weights::{self, LoadOptions, LoadedModel, ModelSource, Upstream, resolve};
+use regard::weights::{
+    self, DetectorSource, LoadOptions, LoadedModel, ModelSource, Upstream, is_detector, resolve, resolve_detector,
+};
 use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 
@@ -129,26 +133,84 @@ impl ChangeArgs {
 
 /// A model with one field changed by `FIELD=VALUE`.
 fn changed(source: ModelSource, change: &str) -> Result<ModelSource, Failure> {
-    let Some((field, value)) = change.split_once('=') else {
-        return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
-    };
-    // a JSON value, or else a string
-    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
+    let (field, value) = field_and_value(change)?;
     Ok(source.with(field, value)?)
 }
 
-/// The configuration of a named model with changed fields.
-pub fn configuration(name: &str, changes: &[String]) -> Result<ModelConfig, Failure> {
-    let changes = ChangeArgs { set: changes.to_vec(), ..ChangeArgs::default() };
-    Ok(changes.source(name)?.config)
+/// `FIELD=VALUE`, where a value is JSON, or else a string.
+fn field_and_value(change: &str) -> Result<(&str, serde_json::Value), Failure> {
+    let Some((field, value)) = change.split_once('=') else {
+        return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
+    };
+    Ok((field, serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()))))
+}
+
+/// A named detector with changed fields.
+pub fn detector_source(name: &str, changes: &[String]) -> Result<DetectorSource, Failure> {
+    let mut source = resolve_detector(name, &mut download_bar())?;
+    for change in changes {
+        let (field, value) = field_and_value(change)?;
+        source.config = source.config.with(field, value)?;
+    }
+    source.labels = source.labels.filter(|labels| labels.len() == source.config.classes());
+    Ok(source)
+}
+
+/// The configuration of a classifier or a detector.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them, not an array
+pub enum Configuration {
+    Classifier(ModelConfig),
+    Detector(DetectorConfig),
+}
+
+impl Configuration {
+    /// That of a named model with changed fields.
+    pub fn named(name: &str, changes: &[String]) -> Result<Self, Failure> {
+        if is_detector(name) {
+            return Ok(Self::Detector(detector_source(name, changes)?.config));
+        }
+        let changes = ChangeArgs { set: changes.to_vec(), ..ChangeArgs::default() };
+        Ok(Self::Classifier(changes.source(name)?.config))
+    }
+
+    pub fn family(&self) -> String {
+        match self {
+            Self::Classifier(config) => config.family(),
+            Self::Detector(config) => config.family(),
+        }
+    }
+
+    /// Rows and columns of its pictures.
+    pub fn image(&self) -> [usize; 2] {
+        match self {
+            Self::Classifier(config) => config.image(),
+            Self::Detector(config) => config.image(),
+        }
+    }
+
+    pub fn ledger(&self, image: [usize; 2]) -> Result<Ledger, regard::Error> {
+        match self {
+            Self::Classifier(config) => config.ledger(image),
+            Self::Detector(config) => config.ledger(image),
+        }
+    }
+
+    pub fn to_toml(&self) -> String {
+        match self {
+            Self::Classifier(config) => config.to_toml(),
+            Self::Detector(config) => config.to_toml(),
+        }
+    }
 }
 
 /// Prints a note if the model is untrained.
 pub fn note_fresh(source: &ModelSource) -> Result<(), Failure> {
-    if source.is_fresh() {
-        writeln!(stderr(), "note: `{0}` has untrained weights; use `{0}=WEIGHTS` for trained ones", source.name)?;
-    }
-    Ok(())
+    if source.is_fresh() { note_untrained(&source.name) } else { Ok(()) }
+}
+
+pub fn note_untrained(name: &str) -> Result<(), Failure> {
+    Ok(writeln!(stderr(), "note: `{name}` has untrained weights; use `{name}=WEIGHTS` for trained ones")?)
 }
 
 /// A model loaded for inference: packed, in int8 on request.
@@ -200,8 +262,9 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
 
 /// An upstream by its name.
 pub fn parse_upstream(name: &str) -> Result<Upstream, String> {
-    serde_json::from_value(serde_json::Value::String(name.into()))
-        .map_err(|_| "must be timm, hugging-face, hugging-face-v5, torchvision, facebook, san, jax or regard".into())
+    serde_json::from_value(serde_json::Value::String(name.into())).map_err(|_| {
+        "must be timm, hugging-face, hugging-face-v5, torchvision, facebook, detectron2, san, jax or regard".into()
+    })
 }
 
 /// A progress bar for downloads, on a terminal.

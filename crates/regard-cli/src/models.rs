@@ -3,15 +3,14 @@
 use burn::module::Module;
 use regard::cost::{Convention, Ledger};
 use regard::device::cpu;
-use regard::models::language_model;
 use regard::models::translator::{self, TranslatorConfig};
-use regard::models::{self, AnyPreset};
+use regard::models::{self, detect, language_model};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
 use crate::failure::Failure;
-use crate::model::configuration;
+use crate::model::Configuration;
 
 /// List the models, or show one of them part by part
 #[derive(Debug, clap::Args)]
@@ -60,9 +59,33 @@ pub struct CostArgs {
     json: bool,
 }
 
+/// What a model is for.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Classifier,
+    Detector,
+    Translator,
+    LanguageModel,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Classifier, Self::Detector, Self::Translator, Self::LanguageModel];
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Classifier => "classifiers",
+            Self::Detector => "detectors",
+            Self::Translator => "translators",
+            Self::LanguageModel => "language models",
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Entry {
     name: &'static str,
+    kind: Kind,
     family: String,
     paper: &'static str,
     /// None for text models.
@@ -90,7 +113,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
             let config = match (translator::preset(name), language_model::preset(name)) {
                 (Ok(preset), _) => preset.config.to_toml(),
                 (_, Ok(preset)) => (preset.config)().to_toml(),
-                (Err(_), Err(_)) => configuration(name, &[])?.to_toml(),
+                (Err(_), Err(_)) => Configuration::named(name, &[])?.to_toml(),
             };
             Ok(write!(out, "{config}")?)
         }
@@ -98,54 +121,87 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
 }
 
 fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let mut entries: Vec<Entry> = models::presets().iter().map(entry).collect::<Result<_, _>>()?;
+    let entries = entries()?;
+    if json {
+        return print_json(&entries, out);
+    }
+    for kind in Kind::ALL {
+        if kind != Kind::ALL[0] {
+            writeln!(out)?;
+        }
+        writeln!(
+            out,
+            "{:<37}{:<18}{:<17}{:>9}{:>13}{:>16}",
+            kind.heading(),
+            "family",
+            "paper",
+            "image",
+            "parameters",
+            "multiply-adds"
+        )?;
+        for Entry { name, family, paper, image, parameters, multiply_adds, .. } in
+            entries.iter().filter(|entry| entry.kind == kind)
+        {
+            let image = image.map_or("text".into(), |[rows, columns]| format!("{rows}x{columns}"));
+            let multiply_adds = multiply_adds.map_or("-".into(), short);
+            writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>9}{parameters:>13}{multiply_adds:>16}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Every preset, kind by kind.
+fn entries() -> Result<Vec<Entry>, Failure> {
+    let mut entries = Vec::new();
+    for preset in models::presets() {
+        let config = Configuration::Classifier(preset.config);
+        entries.push(picture_entry(preset.name, Kind::Classifier, preset.paper, &config)?);
+    }
+    for preset in detect::presets() {
+        let config = Configuration::Detector(preset.config);
+        entries.push(picture_entry(preset.name, Kind::Detector, preset.paper, &config)?);
+    }
     for preset in translator::presets() {
         let family = match preset.config {
             TranslatorConfig::Transformer(_) => "transformer",
             TranslatorConfig::RnnSearch(_) => "rnn-search",
         };
-        entries.push(text_entry(preset.name, family, preset.paper, &preset.config.init(&cpu())?));
+        let parameters = preset.config.init(&cpu())?.num_params() as u64;
+        entries.push(text_entry(preset.name, Kind::Translator, family, preset.paper, parameters));
     }
     for preset in language_model::PRESETS {
-        entries.push(text_entry(preset.name, "language-model", preset.paper, &(preset.config)().init(&cpu())?));
+        let parameters = (preset.config)().init(&cpu())?.num_params() as u64;
+        entries.push(text_entry(preset.name, Kind::LanguageModel, "language-model", preset.paper, parameters));
     }
-    if json {
-        return print_json(&entries, out);
-    }
-    writeln!(
-        out,
-        "{:<37}{:<18}{:<17}{:>9}{:>13}{:>16}",
-        "model", "family", "paper", "image", "parameters", "multiply-adds"
-    )?;
-    for Entry { name, family, paper, image, parameters, multiply_adds } in entries {
-        let image = image.map_or("text".into(), |[rows, columns]| format!("{rows}x{columns}"));
-        let multiply_adds = multiply_adds.map_or("-".into(), short);
-        writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>9}{parameters:>13}{multiply_adds:>16}")?;
-    }
-    Ok(())
+    Ok(entries)
 }
 
-fn entry(preset: &AnyPreset) -> Result<Entry, regard::Error> {
-    let ledger = preset.ledger()?;
+fn picture_entry(
+    name: &'static str,
+    kind: Kind,
+    paper: &'static str,
+    config: &Configuration,
+) -> Result<Entry, regard::Error> {
+    let ledger = config.ledger(config.image())?;
     Ok(Entry {
-        name: preset.name,
-        family: preset.config.family(),
-        paper: preset.paper,
-        image: Some(preset.config.image()),
+        name,
+        kind,
+        family: config.family(),
+        paper,
+        image: Some(config.image()),
         parameters: ledger.parameters(),
         multiply_adds: Some(ledger.total(Convention::MultiplyAdds)),
     })
 }
 
 /// Text models have no fixed number of multiply-adds: it depends on the length of the sentence.
-fn text_entry(name: &'static str, family: &str, paper: &'static str, model: &impl Module) -> Entry {
-    let parameters = model.num_params() as u64;
-    Entry { name, family: family.into(), paper, image: None, parameters, multiply_adds: None }
+fn text_entry(name: &'static str, kind: Kind, family: &str, paper: &'static str, parameters: u64) -> Entry {
+    Entry { name, kind, family: family.into(), paper, image: None, parameters, multiply_adds: None }
 }
 
 /// Parts are listed to the second level: `blocks.3`, `layer2.0`.
 fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let config = configuration(name, &[])?;
+    let config = Configuration::named(name, &[])?;
     let ledger = config.ledger(config.image())?;
     if json {
         return print_json(&ledger, out);
@@ -196,7 +252,7 @@ fn activations(ledger: &Ledger) -> u64 {
 }
 
 pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let config = configuration(&args.model, &args.set)?;
+    let config = Configuration::named(&args.model, &args.set)?;
     let image = match &args.image {
         Some(size) => parse_size(size)?,
         None => config.image(),

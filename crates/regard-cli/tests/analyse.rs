@@ -170,3 +170,26 @@ fn analyses_refuse_what_they_cannot_use_and_say_why() {
     let args = ["analyse", "entropy", "--models", vit, "--data", "photos", "--pictures", "13"];
     assert_refused(folder.path(), &args, &["12.png", "1 pictures could not be read"]);
 }
+
+#[test]
+fn the_boxes_of_each_query_are_drawn_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["analyse", "queries", "-m", "detr-nano", "--data", "scenes", "--pictures", "6", "--threshold", "0.05"];
+    let told = stdout_of(folder.path(), &[&args[..], &["-o", "queries"]].concat());
+    assert!(told.contains("fired") && told.contains("ok: centres are inside"), "{told}");
+    assert_complete(&folder.path().join("queries/report.html"), &folder.path().join("queries"), &["queries-0"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout_of(folder.path(), &[&args[..], &["--json"]].concat())).unwrap();
+    let found = &json["models"][0]["specialisation"];
+    let queries = found["queries"].as_array().unwrap();
+    assert_eq!((json["pictures"].as_u64(), queries.len()), (Some(6), 16));
+    assert!(queries.iter().all(|query| query["boxes"].as_array().unwrap().len() == 6));
+    // reference points begin as a grid, so that even fresh queries answer for places of their own
+    assert!(found["between"].as_f64().unwrap() > 0.5, "{}", found["between"]);
+    let svg = fs::read_to_string(folder.path().join("queries/queries-0.svg")).unwrap();
+    assert_eq!(svg.matches("<circle").count(), 3 + 16 * 6);
+    let other = |model: &'static str| ["analyse", "queries", "--models", model, "--data", "scenes", "--pictures", "2"];
+    assert_refused(folder.path(), &other("retinanet-nano"), &["`retinanet-nano` has no queries", "DETR"]);
+    assert_refused(folder.path(), &other("vit-nano"), &["classifier"]);
+    assert_refused(folder.path(), &["analyse", "queries", "-m", "detr-nano", "--data", "nowhere"], &["nowhere"]);
+}

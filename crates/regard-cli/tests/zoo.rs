@@ -28,10 +28,17 @@ fn every_preset_is_listed_with_its_costs() {
     let json: serde_json::Value = serde_json::from_str(&stdout_of(folder.path(), &["models", "--json"])).unwrap();
     let listed = json.as_array().unwrap();
     let of_text = models::translator::presets().len() + models::language_model::PRESETS.len();
-    assert_eq!(listed.len(), models::presets().len() + of_text);
+    assert_eq!(listed.len(), models::presets().len() + models::detect::presets().len() + of_text);
     let vit = listed.iter().find(|entry| entry["name"] == "vit-base-patch16-224").unwrap();
     assert_eq!(vit["parameters"], 86_567_656);
-    assert_eq!(stdout_of(folder.path(), &["models"]).lines().count(), listed.len() + 1);
+    let count = |kind: &str| listed.iter().filter(|entry| entry["kind"] == kind).count();
+    assert_eq!((count("detector"), count("classifier")), (models::detect::presets().len(), models::presets().len()));
+    let retinanet = listed.iter().find(|entry| entry["name"] == "retinanet-resnet50-fpn").unwrap();
+    assert_eq!(retinanet["parameters"], 34_014_999);
+    let table = stdout_of(folder.path(), &["models"]);
+    // a heading for each kind, and empty lines between kinds
+    assert_eq!(table.lines().count(), listed.len() + 4 + 3);
+    assert!(table.lines().any(|line| line.starts_with("detectors  ")), "{table}");
     let shown = stdout_of(folder.path(), &["models", "show", "vit-nano"]);
     assert!(shown.contains("blocks.0") && shown.lines().last().unwrap().starts_with("all"), "{shown}");
 }
@@ -54,6 +61,45 @@ fn costs_follow_the_size_of_the_picture_and_changes_of_fields() {
     assert_eq!(cost(&["mine.toml"])["parameters"], cost(&["vit-nano", "--set", "depth=2"])["parameters"]);
     fs::write(folder.path().join("mine.toml"), toml.replace("depth = 5", "deep = 2")).unwrap();
     assert_refused(folder.path(), &["cost", "mine.toml"], &["`mine.toml`", "line ", "deep"]);
+}
+
+#[test]
+fn detectors_are_shown_counted_and_configured_as_classifiers_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let cost = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&stdout_of(folder.path(), &[&["cost"], args, &["--json"]].concat())).unwrap()
+    };
+    let usual = cost(&["detr-nano"]);
+    assert_eq!(usual["image"], serde_json::json!([64, 64]));
+    let larger = cost(&["detr-nano", "--image", "128x64"]);
+    assert!(larger["multiply_adds"].as_u64() > usual["multiply_adds"].as_u64());
+    assert_eq!(larger["parameters"], usual["parameters"]);
+    let shallow = cost(&["detr-nano", "--set", "decoder_layers=1"]);
+    assert!(shallow["parameters"].as_u64() < usual["parameters"].as_u64());
+    let shown = stdout_of(folder.path(), &["models", "show", "detr-nano"]);
+    assert!(shown.contains("detr-nano: detr, 64x64") && shown.contains("class_embed"), "{shown}");
+    let toml = stdout_of(folder.path(), &["models", "config", "detr-nano"]);
+    fs::write(folder.path().join("mine.toml"), toml.replace("decoder_layers = 3", "decoder_layers = 1")).unwrap();
+    assert_eq!(cost(&["mine.toml"])["parameters"], shallow["parameters"]);
+    assert_refused(folder.path(), &["cost", "detr-nanoo"], &["`detr-nano`"]);
+    assert_refused(folder.path(), &["cost", "detr-nano", "--set", "heads=5"], &["`heads`", "5"]);
+    assert_refused(folder.path(), &["predict", "x.png", "--model", "detr-nano"], &["detector", "`regard detect`"]);
+}
+
+#[test]
+fn a_detector_is_exported_under_the_names_of_its_library_and_detects_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    stdout_of(folder.path(), &["export", "scenes-retinanet", "-o", "theirs"]);
+    let tensors = weights::read(&folder.path().join("theirs/model.safetensors")).unwrap().tensors;
+    assert_eq!(weights::recognise(tensors.keys().map(String::as_str)), weights::Upstream::Torchvision);
+    RgbImage::from_pixel(64, 64, Rgb([90, 120, 200])).save(folder.path().join("one.png")).unwrap();
+    let answer =
+        |model: &str| stdout_of(folder.path(), &["detect", "one.png", "--threshold", "0", "--json", "-m", model]);
+    assert_eq!(answer("theirs"), answer("scenes-retinanet"));
+    let refused = ["export", "scenes-retinanet", "--to", "detectron2", "-o", "no"];
+    assert_refused(folder.path(), &refused, &["detectron2", "only torchvision", "--to regard"]);
+    assert_refused(folder.path(), &["export", "scenes-retinanet", "--int8", "-o", "no"], &["`--int8`"]);
+    assert!(!folder.path().join("no").exists());
 }
 
 #[test]

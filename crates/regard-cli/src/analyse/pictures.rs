@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
+use regard::data::detection::{self, DetectionDataset};
 use regard::data::{Dataset, Part, Picture, dataset};
 use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
@@ -21,16 +22,21 @@ pub struct Pictures {
 enum Source {
     Files(Vec<PathBuf>),
     Data(Arc<dyn Dataset>),
+    Boxes(Arc<dyn DetectionDataset>),
 }
 
 impl Source {
-    /// A folder of pictures, or the test part of a dataset.
+    /// A folder of pictures, or the test part of a dataset with classes or boxes.
     fn open(source: &str) -> Result<Self, Failure> {
         let files = files(Path::new(source));
         if !files.is_empty() {
             return Ok(Self::Files(files));
         }
-        let hint = "a folder of pictures, `fashion`, or a dataset as `regard eval` takes it";
+        let hint = "a folder of pictures, `fashion`, `scenes`, or a dataset as `regard eval` takes it";
+        if detection::is_detection(source) {
+            let parts = detection::open_parts(source).map_err(|error| Failure::input(error, hint))?;
+            return Ok(Self::Boxes(if parts.test.is_empty() { parts.train } else { parts.test }));
+        }
         let of = |part| dataset::open(source, part).map_err(|error| Failure::input(error, hint));
         let test = of(Part::Test)?;
         Ok(Self::Data(if test.is_empty() { of(Part::All)? } else { test }))
@@ -40,6 +46,7 @@ impl Source {
         match self {
             Self::Files(files) => files.len(),
             Self::Data(data) => data.len(),
+            Self::Boxes(data) => data.len(),
         }
     }
 
@@ -47,6 +54,7 @@ impl Source {
         match self {
             Self::Files(files) => Picture::open(&files[index]),
             Self::Data(data) => data.picture(index),
+            Self::Boxes(data) => data.picture(index),
         }
     }
 }

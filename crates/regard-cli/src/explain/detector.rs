@@ -132,7 +132,7 @@ fn by_queries(
         [(args.at[0], rows), (args.at[1], columns)].map(|(share, side)| (share * side as f64).min(side as f64 - 0.5));
     let point = point_attention(detr, images, PicturePoint { x, y, size: [rows, columns] }, None)?;
     checks.push(point.check.clone());
-    Ok(Explained { boxes, point: Some(point), checks: Check::worst(checks.into_iter()).into_iter().collect() })
+    Ok(Explained { boxes, point: Some(point), checks: Check::worst(checks).into_iter().collect() })
 }
 
 fn by_gradients<D: BoxScore>(
@@ -151,7 +151,7 @@ fn by_gradients<D: BoxScore>(
         checks.push(cam.check.clone());
         boxes.push(ExplainedBox::of(&cam.detection, picture, names).with_gradients(cam));
     }
-    Ok(Explained { boxes, point: None, checks: Check::worst(checks.into_iter()).into_iter().collect() })
+    Ok(Explained { boxes, point: None, checks: Check::worst(checks).into_iter().collect() })
 }
 
 impl ExplainedBox {

@@ -14,7 +14,7 @@ use super::folder;
 use super::recipe::{Recipe, Section};
 use crate::data::Part;
 use crate::evaluate::{Metric, TaskInfo, Values};
-use crate::report::Findings;
+use crate::report::{Drawing, Findings};
 use crate::{Error, weights};
 
 /// How a batch becomes a loss.
@@ -127,6 +127,8 @@ pub struct EvalReport {
     pub lines: Vec<(String, String)>,
     /// The same as data.
     pub json: serde_json::Value,
+    /// Figures with their file names; not every task has some.
+    pub figures: Vec<(&'static str, Drawing)>,
 }
 
 /// A trained model that was measured as the models of a recipe are.
@@ -242,7 +244,7 @@ pub trait Task: Debug + Sized {
             .filter_map(|metric| Some((metric.label.to_string(), metric.show(*values.get(metric.name.as_ref())?))))
             .collect();
         lines.extend(findings.facts);
-        Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data") })
+        Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data"), figures: Vec::new() })
     }
 
     /// Measures a trained model by any of its names on the test part, without training it: `regard compare` sets it beside

@@ -1,5 +1,5 @@
-//! Detectors by name, with the words that name classifiers ([`resolve`](fn@super::resolve)): a run folder, an embedded
-//! detector, a preset, a TOML file, and any of these `=WEIGHTS`.
+//! Detectors by name, with the words that name classifiers ([`resolve`](fn@super::resolve)): a run folder, a folder
+//! that `regard export` wrote, an embedded detector, a preset, a TOML file, and any of these `=WEIGHTS`.
 
 use burn::tensor::{Device, TensorData};
 use std::path::{Path, PathBuf};
@@ -104,7 +104,8 @@ fn models_know(text: &str) -> bool {
 #[must_use]
 pub fn is_detector(text: &str) -> bool {
     let names = [Some(text), text.split_once('=').map(|(model, _)| model)];
-    names.into_iter().flatten().any(|name| without_weights(name).is_ok_and(|source| source.is_some()))
+    // the configuration of a detector with a mistake in it is still one of a detector
+    names.into_iter().flatten().any(|name| !matches!(without_weights(name), Ok(None)))
 }
 
 /// Every kind of text but `MODEL=WEIGHTS`; none when it is another.
@@ -115,7 +116,7 @@ fn without_weights(text: &str) -> Result<Option<DetectorSource>, Error> {
         return Ok(of_toml(&config)?.map(|source| DetectorSource {
             name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
             origin: WeightsOrigin::Run,
-            weights: Weights::File(path.join("best.safetensors")),
+            weights: Weights::File(weights_in(path)),
             ..source
         }));
     }
@@ -136,6 +137,12 @@ fn without_weights(text: &str) -> Result<Option<DetectorSource>, Error> {
         return of_toml(path);
     }
     Ok(None)
+}
+
+/// The weights of a run, or of a folder that [`export_detector`](super::export_detector) wrote.
+fn weights_in(folder: &Path) -> PathBuf {
+    let [run, exported] = ["best.safetensors", "model.safetensors"].map(|file| folder.join(file));
+    if exported.is_file() && !run.is_file() { exported } else { run }
 }
 
 /// A configuration in a file, with what lies beside it in a run folder; none when it is no detector's.

@@ -120,7 +120,7 @@ pub fn write_half(path: &Path, tensors: &Tensors) -> Result<(), Error> {
     write(path, &to_bytes(&tensors, path)?)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     crate::file::replace(path, bytes).map_err(|error| Error::file(path, error))
 }
 
@@ -196,7 +196,7 @@ fn timm_config(tensors: &Tensors, options: &Export) -> Value {
 }
 
 /// The shortest decimal of an f32: 0.485, not 0.48500001430511475.
-fn decimal(value: f32) -> f64 {
+pub(super) fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }
 

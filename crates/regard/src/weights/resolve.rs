@@ -21,11 +21,11 @@ use super::address::{Address, HUGGING_FACE_FILES};
 use super::files::{TensorStorage, read_with_storage};
 use super::lookalike::presets_like;
 use super::{
-    EMBEDDED, Embedded, Fetcher, LoadOptions, Progress, Tensors, Upstream, fit, hugging_face, read, recognise, tensors,
-    timm, translate,
+    EMBEDDED, Embedded, Fetcher, LoadOptions, Progress, Tensors, Upstream, fit, hugging_face, is_detector, read,
+    recognise, tensors, timm, translate,
 };
 use crate::data::{Preprocess, labels};
-use crate::models::{self, Model, ModelConfig};
+use crate::models::{self, Model, ModelConfig, detect};
 use crate::{Error, file, nearest};
 
 /// A model that is not loaded yet: its configuration, preprocessing and class names.
@@ -99,8 +99,12 @@ pub fn resolve(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSo
     let Some((model, weights)) =
         text.split_once('=').filter(|(model, weights)| !model.is_empty() && !weights.is_empty())
     else {
-        let known: Vec<&str> =
-            EMBEDDED.iter().map(|one| one.name).chain(models::presets().iter().map(|one| one.name)).collect();
+        if is_detector(text) {
+            return Err(unknown("a detector; `regard detect` takes it".into()));
+        }
+        let (classifiers, detectors) = (models::presets(), detect::presets());
+        let presets = classifiers.iter().map(|one| one.name).chain(detectors.iter().map(|one| one.name));
+        let known: Vec<&str> = EMBEDDED.iter().map(|one| one.name).chain(presets).collect();
         return Err(unknown(nearest::unknown(text, &known)));
     };
     let source = match without_weights(model, progress)? {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use detection::to_detector_names;
+pub(super) use detr::to_transformers_names;
 
 use super::rename::rename;
 use super::{Tensors, jax};

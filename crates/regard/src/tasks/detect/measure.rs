@@ -2,9 +2,9 @@
 
 use burn::tensor::Device;
 
-use super::{DetectionPart, DetectionSamples};
+use super::{DetectionPart, DetectionSamples, mistakes};
 use crate::data::{DetectionPreprocess, Loader, Order};
-use crate::evaluate::coco::{self, Detection, Evaluation, Truth};
+use crate::evaluate::coco::{self, Detection, Diagnosis, Evaluation, Truth};
 use crate::models::detect::Detector;
 use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, classes};
 use crate::train::EvalReport;
@@ -25,6 +25,13 @@ impl DetectionFindings {
     /// As [`coco::evaluate`].
     pub fn evaluate(&self) -> Result<Evaluation, Error> {
         coco::evaluate(&self.images, self.classes.len(), &self.truths, &self.detections)
+    }
+
+    /// What is wrong among the boxes that would be shown.
+    #[must_use]
+    pub fn diagnose(&self) -> Diagnosis {
+        let settings = coco::Settings { score: SHOWN_SCORE, worst: WORST };
+        coco::diagnose(self.classes.len(), &self.truths, &self.detections, settings)
     }
 }
 
@@ -94,16 +101,22 @@ pub fn detect_all(
     Ok(found)
 }
 
-/// Scores below this are not shown in the figure of what is taken for what.
+/// Boxes of a lower score are not shown, in figures of mistakes either.
 const SHOWN_SCORE: f64 = 0.5;
 
-/// Curves, the classes one by one, and what is taken for what.
+/// How many misses and how many false alarms are shown.
+const WORST: usize = 20;
+
+/// Curves, the classes one by one, what is taken for what, and the worst mistakes.
 ///
 /// # Errors
-/// Never today: reading pictures for the worst mistakes may fail later.
-pub fn findings(found: &DetectionFindings, evaluation: &Evaluation, _: &DetectionPart) -> Result<Findings, Error> {
-    let settings = coco::Settings { score: SHOWN_SCORE, worst: 20 };
-    let diagnosis = coco::diagnose(found.classes.len(), &found.truths, &found.detections, settings);
+/// When the picture of a mistake cannot be read any more.
+pub fn findings(
+    found: &DetectionFindings,
+    evaluation: &Evaluation,
+    diagnosis: &Diagnosis,
+    part: &DetectionPart,
+) -> Result<Findings, Error> {
     let mut names = found.classes.clone();
     names.push("background".into());
     let facts = vec![
@@ -113,14 +126,10 @@ pub fn findings(found: &DetectionFindings, evaluation: &Evaluation, _: &Detectio
     ];
     let mut confusion = classes::confusion(&diagnosis.confusion, &names);
     confusion.title = format!("found at a score of {SHOWN_SCORE} and an IoU of 0.5, in percent of each class");
-    Ok(Findings {
-        facts,
-        figures: vec![
-            ("precision-recall.svg", curves(found, evaluation).drawing()),
-            ("confusion.svg", confusion.drawing()),
-        ],
-        tables: vec![class_table(found, evaluation)],
-    })
+    let mut figures =
+        vec![("precision-recall.svg", curves(found, evaluation).drawing()), ("confusion.svg", confusion.drawing())];
+    figures.extend(mistakes::figures(found, diagnosis, part)?);
+    Ok(Findings { facts, figures, tables: vec![class_table(found, evaluation)] })
 }
 
 /// Precision over recall of every class at an IoU of 0.5.
@@ -172,15 +181,26 @@ pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table 
     table
 }
 
-/// What `regard eval` prints: the twelve numbers and the classes one by one.
-pub(super) fn report(found: &DetectionFindings, evaluation: &Evaluation, part: &str) -> EvalReport {
+/// What `regard eval` prints: the twelve numbers, the classes one by one, and how many mistakes there are; as data the worst of
+/// them, too.
+///
+/// # Errors
+/// As [`findings`].
+pub(super) fn report(
+    found: &DetectionFindings,
+    evaluation: &Evaluation,
+    (part, measured_on): (&DetectionPart, &str),
+) -> Result<EvalReport, Error> {
+    let diagnosis = found.diagnose();
+    let Findings { facts, figures, .. } = findings(found, evaluation, &diagnosis, part)?;
     let values = evaluation.summary.values();
     let measured = coco::METRICS.into_iter().filter_map(|metric| {
         let value = *values.get(metric.name.as_ref())?;
         Some((metric.label.to_string(), metric.show(value)))
     });
-    let mut lines = vec![("measured on".to_string(), format!("{} pictures, {part}", found.images.len()))];
+    let mut lines = vec![("measured on".to_string(), format!("{} pictures, {measured_on}", found.images.len()))];
     lines.extend(measured);
+    lines.extend(facts);
     let percent = |value: f64| if value < 0.0 { "no objects".to_string() } else { format!("{:.2} %", 100.0 * value) };
     for (name, score) in found.classes.iter().zip(&evaluation.classes) {
         let best = score
@@ -198,5 +218,8 @@ pub(super) fn report(found: &DetectionFindings, evaluation: &Evaluation, part: &
     let mut json = serde_json::to_value(&values).expect("plain data");
     json["pictures"] = found.images.len().into();
     json["classes"] = classes.into();
-    EvalReport { lines, json }
+    json["mistakes"] =
+        serde_json::json!({ "score": SHOWN_SCORE, "missed": diagnosis.missed, "alarms": diagnosis.alarms });
+    [json["misses"], json["false_alarms"]] = mistakes::lists(found, &diagnosis, part);
+    Ok(EvalReport { lines, json, figures })
 }

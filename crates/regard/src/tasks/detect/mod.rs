@@ -5,6 +5,7 @@
 
 mod batch;
 mod measure;
+mod mistakes;
 mod objective;
 mod section;
 mod tiles;
@@ -134,6 +135,52 @@ impl ObjectDetection {
     }
 }
 
+/// What a detector is measured on.
+#[derive(Clone, Copy, Debug)]
+pub struct DetectorData<'a> {
+    /// A dataset, as recipes name it.
+    pub name: &'a str,
+    pub part: Part,
+    /// Whether the detector was trained on it, so that only the test part is new to it.
+    pub is_own: bool,
+    /// Pictures at a time.
+    pub batch: usize,
+}
+
+/// Measures a detector on data whose classes it knows, by their names.
+///
+/// # Errors
+/// When there is no such data, it has a class that the detector does not know, or the detector has no names for its classes.
+pub fn evaluate_detector(
+    detector: &LoadedDetector,
+    data: &DetectorData,
+    device: &Device,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<EvalReport, Error> {
+    let LoadedDetector { name, model, preprocess, labels, .. } = detector;
+    let known = labels.as_ref().ok_or_else(|| Error::Field {
+        field: name.clone(),
+        reason: "has no names for its classes: `classes.txt` beside its configuration, or `--labels FILE`".into(),
+    })?;
+    let parts = detection::open_parts(data.name)?;
+    // a fifth of other data is the test only because something must be, and a few pictures have no fifth
+    let no_test = parts.origins.test == Origin::FifthOfPictures || parts.test.is_empty();
+    let whole = data.part == Part::Test && no_test && !data.is_own;
+    let (dataset, measured_on) = match data.part {
+        _ if whole => (detection::open(data.name, Part::All)?, "all pictures: the data has no parts"),
+        Part::Test => (parts.test, "test"),
+        Part::Validation => (parts.validation, "validation"),
+        Part::Train => (parts.train, "train"),
+        other => (detection::open(data.name, other)?, "all pictures"),
+    };
+    if dataset.is_empty() {
+        return Err(no_part(data.part, "is not in the data"));
+    }
+    let part = DetectionPart::first(dataset, 0);
+    let found = detect_all((model, known), &part, preprocess, data.batch, device, watch)?;
+    report(&found, &found.evaluate()?, (&part, measured_on))
+}
+
 impl Task for ObjectDetection {
     const NAME: &'static str = "detect";
     const ALIASES: &'static [&'static str] = &["detection"];
@@ -214,7 +261,7 @@ impl Task for ObjectDetection {
         let values = evaluation.summary.values();
         let findings = match split {
             Split::Validation { .. } => Findings::default(),
-            Split::Test => findings(&found, &evaluation, part)?,
+            Split::Test => findings(&found, &evaluation, &found.diagnose(), part)?,
         };
         Ok(Some(Measured { values, findings }))
     }
@@ -227,25 +274,13 @@ impl Task for ObjectDetection {
         watch: &mut dyn FnMut(usize, usize),
     ) -> Result<EvalReport, Error> {
         let source = weights::resolve_detector(&request.folder.display().to_string(), &mut |_| {})?;
-        let LoadedDetector { model, preprocess, labels, .. } = source.load(device)?;
-        let known = labels.ok_or_else(|| Error::file(&request.folder.join("classes.txt"), "is missing"))?;
-        let parts = detection::open_parts(request.data)?;
-        // a fifth of other data is the test only because something must be
-        let whole =
-            request.part == Part::Test && parts.origins.test == Origin::Fifth && request.data != recipe.common.data;
-        let (dataset, measured) = match request.part {
-            _ if whole => (detection::open(request.data, Part::All)?, "all pictures: the data has no parts"),
-            Part::Test => (parts.test, "test"),
-            Part::Validation => (parts.validation, "validation"),
-            Part::Train => (parts.train, "train"),
-            other => (detection::open(request.data, other)?, "all pictures"),
+        let data = DetectorData {
+            name: request.data,
+            part: request.part,
+            is_own: request.data == recipe.common.data,
+            batch: recipe.own.batch,
         };
-        if dataset.is_empty() {
-            return Err(no_part(request.part, "is not in the data"));
-        }
-        let part = DetectionPart::first(dataset, 0);
-        let found = detect_all((&model, &known), &part, &preprocess, recipe.own.batch, device, watch)?;
-        Ok(report(&found, &found.evaluate()?, measured))
+        evaluate_detector(&source.load(device)?, &data, device, watch)
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {

@@ -185,6 +185,61 @@ fn a_run_evaluated_on_its_test_gives_what_its_training_measured() {
     let report = ObjectDetection::evaluate(&recipe, &request, &cpu(), &mut |_, _| {}).unwrap();
     assert_eq!(report.json["ap"].as_f64(), Some(test.metric("ap")));
     assert_eq!(report.json["classes"].as_object().unwrap().len(), 8);
+    // hardly trained, it misses nearly everything
+    let misses = report.json["misses"].as_array().unwrap();
+    let missed = report.json["mistakes"]["missed"].as_u64().unwrap();
+    assert!(!misses.is_empty() && misses.len() as u64 == missed.min(20), "{missed}");
+    assert!(misses[0]["picture"].as_str().unwrap().contains(".png") && misses[0]["bbox"][3].is_number());
+    let names: Vec<&str> = report.figures.iter().map(|(name, _)| *name).collect();
+    assert!(names.contains(&"misses.svg") && names.contains(&"confusion.svg"), "{names:?}");
+    // data without parts that it was not trained on is taken as a whole
+    let data = DetectorData { name: &recipe.common.data, part: Part::Test, is_own: false, batch: 4 };
+    let detector = weights::resolve_detector(&folder.display().to_string(), &mut |_| {}).unwrap().load(&cpu()).unwrap();
+    let whole = evaluate_detector(&detector, &data, &cpu(), &mut |_, _| {}).unwrap();
+    assert_eq!((report.json["pictures"].as_u64() < Some(40), whole.json["pictures"].as_u64()), (true, Some(40)));
+}
+
+#[test]
+fn every_mistake_is_drawn_with_its_boxes_and_said_in_words() {
+    let dataset = detection::open("scenes", Part::Test).unwrap();
+    let part = DetectionPart::first(dataset.clone(), 3);
+    let class = |name: usize| (name + 1) % 8;
+    let mut found = DetectionFindings { classes: dataset.classes().to_vec(), ..DetectionFindings::default() };
+    for index in 0..3 {
+        let image = dataset.image_id(index);
+        found.images.push(image);
+        for one in dataset.annotations(index).unwrap() {
+            let detection = |class, bounds, score| coco::Detection { image, class, bounds, score };
+            let [x, y, w, h] = one.bounds;
+            let truth = coco::Truth {
+                id: one.id,
+                image,
+                class: one.class,
+                bounds: one.bounds,
+                area: one.area,
+                crowd: one.crowd,
+            };
+            found.truths.push(truth);
+            match index {
+                // found twice; of another class; beside the object
+                0 => found.detections.extend([0.9, 0.8].map(|score| detection(one.class, one.bounds, score))),
+                1 => found.detections.push(detection(class(one.class), one.bounds, 0.7)),
+                _ => found.detections.push(detection(one.class, [x + w / 2.0, y, w, h], 0.6)),
+            }
+        }
+    }
+    let diagnosis = found.diagnose();
+    let figures = mistakes::figures(&found, &diagnosis, &part).unwrap();
+    assert_eq!(figures.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["misses.svg", "false-alarms.svg"]);
+    let alarms = figures[1].1.svg();
+    assert!(
+        alarms.contains("was found already") && alarms.contains("is ") && alarms.contains("box is off"),
+        "{alarms}"
+    );
+    assert_eq!(alarms.matches("<image").count(), diagnosis.false_alarms.len());
+    let [misses, false_alarms] = mistakes::lists(&found, &diagnosis, &part);
+    assert_eq!(misses.as_array().unwrap().len(), diagnosis.misses.len());
+    assert_eq!(false_alarms[0]["mistake"], "duplicate");
 }
 
 /// Forty scenes as COCO files.

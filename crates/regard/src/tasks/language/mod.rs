@@ -294,7 +294,7 @@ impl Task for Language {
         let shown = |metric: &Metric| (metric.label.to_string(), metric.show(values[metric.name.as_ref()]));
         let mut lines: Vec<(String, String)> = Self::METRICS.iter().map(shown).collect();
         lines.push(("lines".into(), samples.lines.len().to_string()));
-        Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data") })
+        Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data"), figures: Vec::new() })
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {

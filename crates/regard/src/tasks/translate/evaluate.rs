@@ -56,7 +56,11 @@ pub(super) fn evaluate(
         beam: search.beam,
         seconds,
     };
-    Ok(EvalReport { lines: report.lines(), json: serde_json::to_value(&report).expect("plain data") })
+    Ok(EvalReport {
+        lines: report.lines(),
+        json: serde_json::to_value(&report).expect("plain data"),
+        figures: Vec::new(),
+    })
 }
 
 impl Report {

@@ -86,12 +86,28 @@ pub(super) fn to_names(tensors: &Tensors, to: Upstream) -> Result<Tensors, Error
             let known = !name.starts_with("reference.");
             if known { Ok(name.to_string()) } else { Err(format!("`{name}` {shape:?} has no facebookresearch name")) }
         }),
-        Upstream::HuggingFace => {
-            let is_transformers =
-                |name: &str| name.contains(".model.embedder.") || name.contains(".model.encoder.stages.");
-            let table: Vec<_> = HUGGING_FACE.iter().copied().filter(|(there, _)| !is_transformers(there)).collect();
-            named_by(tensors, &table, |name, shape| Err(format!("`{name}` {shape:?} has no Hugging Face name")))
-        }
+        Upstream::HuggingFace => to_hugging_face(tensors, |there| !is_transformers_trunk(there)),
         other => Err(Error::config("to", format!("a DETR has names of facebook or hugging-face, not of {other:?}"))),
     }
+}
+
+/// The tensors of a DETR under the names of Hugging Face, where the trunk has those of transformers: it builds other trunks than
+/// ResNet-50 and ResNet-101 itself.
+///
+/// # Errors
+/// When a tensor has no name there; all are listed.
+pub(in crate::weights) fn to_transformers_names(tensors: &Tensors) -> Result<Tensors, Error> {
+    to_hugging_face(tensors, |there| there != TIMM_TRUNK)
+}
+
+/// The whole trunk, as timm names it.
+const TIMM_TRUNK: &str = "model.backbone.conv_encoder.model.*";
+
+fn is_transformers_trunk(there: &str) -> bool {
+    there.contains(".model.embedder.") || there.contains(".model.encoder.stages.")
+}
+
+fn to_hugging_face(tensors: &Tensors, fits: impl Fn(&str) -> bool) -> Result<Tensors, Error> {
+    let table: Vec<_> = HUGGING_FACE.iter().copied().filter(|(there, _)| fits(there)).collect();
+    named_by(tensors, &table, |name, shape| Err(format!("`{name}` {shape:?} has no Hugging Face name")))
 }
