@@ -94,7 +94,7 @@ fn figure(name: &str, found: &Specialisation) -> PointPanels {
     };
     PointPanels {
         title: format!("centres of boxes by query (number: times it fired), {name}"),
-        columns: 10,
+        columns: if found.queries.len() > 16 { 10 } else { 8 },
         side: 92.0,
         kinds: ["tall", "wide", "small"].map(String::from).into(),
         panels: found.queries.iter().map(panel).collect(),

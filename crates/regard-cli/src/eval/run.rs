@@ -49,8 +49,13 @@ pub fn print(
     if shown {
         writeln!(stderr())?;
     }
-    let hint = "`--data` takes what the run was trained on, or data like it";
-    let EvalReport { lines, json, figures } = measured.map_err(|error| Failure::input(error, hint))?;
+    let EvalReport { lines, json, figures } = measured.map_err(|error| {
+        let hint = match error {
+            regard::Error::File { .. } => "`regard data check` lists everything that is wrong with data",
+            _ => "`--data` takes what the model was trained on, or data like it",
+        };
+        Failure::input(error, hint)
+    })?;
     let figures: Vec<(&str, String)> = figures.iter().map(|(name, figure)| (*name, figure.svg())).collect();
     write_figures(&figures, outputs)?;
     if outputs.json {

@@ -79,9 +79,9 @@ pub(super) fn figures(
 
 fn missed_title(shown: usize, all: usize, score: f64) -> String {
     if shown < all {
-        format!("misses: the {shown} largest of {all} objects that no box of a score of {score} found")
+        format!("misses: the {shown} largest of {all} objects that no box of a score of {score} or more found")
     } else {
-        format!("misses: objects that no box of a score of {score} found, the largest first")
+        format!("misses: objects that no box of a score of {score} or more found, the largest first")
     }
 }
 
