@@ -6,7 +6,8 @@
 //! - frames come slowest in the order of tokens; there they come fastest. No parameter depends on it;
 //! - a model is built for its frames and its image; [`weights`](crate::weights) resamples positions and times, where upstream
 //!   does it in every forward pass;
-//! - stochastic depth drops a branch for the whole clip, where upstream draws anew for every frame and place.
+//! - stochastic depth of divided attention drops a branch of the whole clip, where upstream draws anew for every place in time
+//!   attention and for every frame in space attention.
 
 mod block;
 mod cost;
