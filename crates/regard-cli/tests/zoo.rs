@@ -109,6 +109,7 @@ fn the_tables_of_the_papers_say_how_many_cells_agree() {
     assert_eq!(last("san"), "76 of 76 cells agree as printed");
     assert_eq!(last("sasa"), "16 of 18 cells agree as printed");
     assert_eq!(last("vit"), "13 of 18 cells agree as printed");
+    assert_eq!(last("timesformer"), "5 of 5 cells agree as printed");
 }
 
 #[test]

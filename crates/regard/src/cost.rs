@@ -12,7 +12,8 @@ use std::fmt::Display;
 
 /// A layer whose cost can be computed from shapes.
 pub trait Costed {
-    /// Adds the cost of one forward pass over an input `[C, H, W]` or `[N, D]` (no batch); returns the output's shape.
+    /// Adds the cost of one forward pass over an input `[C, H, W]`, `[C, T, H, W]` or `[N, D]` (no batch); returns the
+    /// output's shape.
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize>;
 }
 
@@ -183,11 +184,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of a whole model for a picture `[C, H, W]`.
+    /// The ledger of a whole model for a picture `[C, H, W]` or a clip `[C, T, H, W]`.
     #[must_use]
-    pub fn of(model: &impl Costed, picture: [usize; 3]) -> Self {
+    pub fn of<const D: usize>(model: &impl Costed, input: [usize; D]) -> Self {
         let mut ledger = Self::default();
-        model.cost(picture.to_vec(), &mut ledger);
+        model.cost(input.to_vec(), &mut ledger);
         ledger
     }
 

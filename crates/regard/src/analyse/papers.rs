@@ -3,6 +3,7 @@
 //! What the papers print is written down here; what we say is computed from the layers of the built model.
 
 mod detection;
+mod video;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,6 +25,8 @@ pub enum Table {
     Retinanet,
     /// Detectors on COCO: arXiv:2005.12872, table 1.
     Detr,
+    /// The schemes of TimeSformer: arXiv:2102.05095, table 1.
+    Timesformer,
 }
 
 /// One row: what is printed, what we count, and whether they agree.
@@ -33,6 +36,9 @@ pub struct PaperRow {
     pub parameters: Cell,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flops: Option<Cell>,
+    /// Ours, where the paper prints none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiply_adds: Option<u64>,
     /// What is known of a cell that does not agree.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub note: &'static str,
@@ -100,6 +106,7 @@ impl Table {
             Self::Vit => vit(),
             Self::Retinanet => detection::retinanet(),
             Self::Detr => detection::detr(),
+            Self::Timesformer => video::timesformer(),
         }
     }
 }
@@ -126,6 +133,7 @@ fn row(
         name: name.into(),
         parameters: cell(parameters, ledger.parameters(), 1e6, Rounding::Once(1)),
         flops: Some(cell(flops, ledger.total(convention), 1e9, rounding)),
+        multiply_adds: None,
         note: "",
     })
 }
@@ -225,7 +233,8 @@ fn vit() -> Result<Vec<PaperRow>, Error> {
     let parameters = |name: &str, model: &str, printed: f64, note: &'static str| -> Result<PaperRow, Error> {
         let ours = preset(model)?.ledger()?.parameters();
         let verdict = Rounding::Once(0).verdict(ours, 1e6, printed);
-        Ok(PaperRow { name: name.into(), parameters: Cell { printed, ours, verdict }, flops: None, note })
+        let parameters = Cell { printed, ours, verdict };
+        Ok(PaperRow { name: name.into(), parameters, flops: None, multiply_adds: None, note })
     };
     let with_flops = |row: PaperRow, model: &str, printed: f64| -> Result<PaperRow, Error> {
         let ours = patches_only(&preset(model)?.config)?;

@@ -7,6 +7,7 @@
 //! | [`absolute`] | column and row between -1 and 1 | Zhao et al. 2020 (SAN), arXiv:2004.13621 |
 //! | [`relative`], [`relative_2d`] | indices of offsets between tokens, for a learned table | Shaw et al. 2018, arXiv:1803.02155 |
 //! | [`resample`] | learned positions of one grid for another, bicubic | Dosovitskiy et al. 2020, arXiv:2010.11929 |
+//! | [`resample_nearest`] | the same, each the nearest one | Bertasius et al. 2021 (TimeSformer), arXiv:2102.05095 |
 //!
 //! Learned positions themselves are parameters: [`LearnedPosition`](crate::layers::LearnedPosition).
 
@@ -14,6 +15,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use std::f64::consts::TAU;
 
 use super::check;
+use crate::data::nearest_indices;
 
 /// Base of the wavelengths in both sine encodings.
 const TEMPERATURE: f64 = 10_000.0;
@@ -170,6 +172,29 @@ pub fn relative_bias(table: Tensor<2>, index: Tensor<2, Int>) -> Tensor<4> {
     looked_up.reshape([1, queries, keys, heads]).permute([0, 3, 1, 2])
 }
 
+/// `[B, P + h*w, D] -> [B, P + H*W, D]` for `from = [h, w]` and `to = [H, W]`: of every new position the nearest old one, the
+/// `prefix` of `P` tokens kept. A list of positions is a grid of one row.
+///
+/// Equals `F.interpolate(mode="nearest")`.
+///
+/// # Panics
+/// When the tokens are not the prefix and the grid, or a size is zero.
+#[must_use]
+pub fn resample_nearest(positions: Tensor<3>, from: [usize; 2], to: [usize; 2], prefix: usize) -> Tensor<3> {
+    const NAME: &str = "resample_nearest";
+    let sizes = |[height, width]: [usize; 2]| [("height", height), ("width", width)];
+    check::not_empty(NAME, "grid `from`", &sizes(from));
+    check::not_empty(NAME, "grid `to`", &sizes(to));
+    let tokens = positions.dims()[1];
+    check::agree(NAME, "tokens", ("positions", tokens), ("prefix and grid `from`", prefix + from[0] * from[1]));
+    let [rows, columns] = [0, 1].map(|axis| nearest_indices(from[axis], to[axis]));
+    let places = rows.iter().flat_map(|row| columns.iter().map(move |column| prefix + row * from[1] + column));
+    let indices: Vec<i64> = (0..prefix).chain(places).map(|index| index as i64).collect();
+    let count = indices.len();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [count]), &positions.device());
+    positions.select(1, indices)
+}
+
 /// `[1, P + h*w, D] -> [1, P + H*W, D]` for `from = [h, w]` and `to = [H, W]`: bicubic over the grid, the `prefix` of `P`
 /// tokens kept.
 ///
@@ -252,6 +277,16 @@ mod tests {
             let expected: Vec<f32> = (0..width).map(|i| (i % 2) as f32).collect();
             assert_eq!(first, expected);
         }
+    }
+
+    #[test]
+    fn the_nearest_positions_of_a_finer_grid_repeat_rows_and_columns_and_the_prefix_stays() {
+        let table = Tensor::<1>::from_floats([9.0, 0.0, 1.0, 2.0, 3.0], &cpu()).reshape([1, 5, 1]);
+        let finer = resample_nearest(table.clone(), [2, 2], [3, 4], 1);
+        assert_eq!(values(&finer), [9.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+        assert_close(&resample_nearest(table.clone(), [2, 2], [2, 2], 1), &table, 0.0);
+        let list = resample_nearest(table.clone(), [1, 5], [1, 2], 0);
+        assert_eq!(values(&list), [9.0, 1.0], "the first and the third of five");
     }
 
     fn mask(rows: &[&[bool]]) -> Tensor<3, Bool> {

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use std::iter::once;
 
 use super::dot_product::dot_product_with_geometry;
-use super::{Attended, DotProduct, check, dot_product};
+use super::{Attended, DotProduct, check, dot_product, merge_heads, self_attention, split_heads};
 use crate::Pass;
 use crate::pass::{Axes, Geometry};
 
@@ -37,7 +37,7 @@ const NAME: &str = "space_time";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpaceTime {
-    /// Within each frame. The paper's model keeps frames apart until the logits: see [`SpaceTime::keeps_frames_apart`].
+    /// Within each frame. The paper's model keeps frames apart until the last norm: see [`SpaceTime::keeps_frames_apart`].
     Space,
     /// All tokens of the clip at once.
     Joint,
@@ -63,10 +63,19 @@ impl SpaceTime {
     }
 
     /// Whether the model runs every frame as a clip of one frame, each with its own class token, and averages the
-    /// logits over frames. The other schemes have one class token for the clip.
+    /// tokens over frames before the last norm. The other schemes have one class token for the clip.
     #[must_use]
     pub fn keeps_frames_apart(self) -> bool {
         self == Self::Space
+    }
+
+    /// The plan of every step on this grid.
+    ///
+    /// # Panics
+    /// When an axis of the grid is empty.
+    #[must_use]
+    pub fn plans(self, grid: ClipGrid) -> Vec<AttentionPlan> {
+        self.steps().iter().map(|step| step.plan(grid)).collect()
     }
 }
 
@@ -151,7 +160,8 @@ impl SpaceTimeStep {
                 groups
             }
         };
-        AttentionPlan { grid, tokens: grid.tokens(), whole: self == Self::Joint, groups }
+        let whole = self == Self::Joint || (self == Self::Space && frames == 1);
+        AttentionPlan { step: self, grid, tokens: grid.tokens(), whole, groups }
     }
 }
 
@@ -242,6 +252,7 @@ fn bands(grid: ClipGrid) -> Vec<Sequences> {
 /// A token's output is the mean over all sequences in which it is a query; only the class token is in several.
 #[derive(Clone, Debug)]
 pub struct AttentionPlan {
+    step: SpaceTimeStep,
     grid: ClipGrid,
     tokens: usize,
     /// Whether there is a single sequence of all tokens in order.
@@ -276,6 +287,40 @@ impl Sequences {
 }
 
 impl AttentionPlan {
+    /// The step that is planned.
+    #[must_use]
+    pub const fn step(&self) -> SpaceTimeStep {
+        self.step
+    }
+
+    /// Number of pairs of a query and a key that it looks at, copies of the class token included.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        let pairs = |group: &Sequences| {
+            let hidden = group.hidden.iter().flatten().filter(|hidden| **hidden).count();
+            group.queries.len() * (group.keys.len() / group.count) - group.count * hidden
+        };
+        self.groups.iter().map(pairs).sum()
+    }
+
+    /// Tokens of a clip look at each other: `[B, N, 3*A*K] -> [B, N, A*K]`, rows of query, key and value, each of all heads.
+    ///
+    /// Records the weights, as [`attend`](Self::attend) does.
+    ///
+    /// # Panics
+    /// When the tokens do not fit the grid, or three times the heads do not divide the width.
+    pub fn self_attention(&self, qkv: Tensor<3>, heads: usize, pass: &mut Pass) -> Tensor<3> {
+        let [_, tokens, width] = qkv.dims();
+        check::agree(NAME, "tokens", ("qkv", tokens), ("grid with class token", self.tokens));
+        check::divides(NAME, ("heads", 3 * heads), ("width", width));
+        if self.whole {
+            return pass.with_tokens(self.grid.axes(), |pass| self_attention(qkv, heads, pass));
+        }
+        let dim = width / 3;
+        let [query, key, value] = [0, 1, 2].map(|part| split_heads(qkv.clone().narrow(2, part * dim, dim), heads));
+        merge_heads(self.attend(query, key, value, pass).out)
+    }
+
     /// As [`SpaceTimeStep::attend`].
     ///
     /// # Panics
@@ -293,21 +338,21 @@ impl AttentionPlan {
             let [_, _, tokens, width] = tensor.dims();
             tensor.reshape([batch * heads * tokens, width])
         };
+        let values = value.clone();
         let (query, key, value) = (rows(query), rows(key), rows(value));
 
         let records = pass.wants_weights();
         let (mut outs, mut weights) = (Vec::new(), Vec::new());
         for group in &self.groups {
             let gather = |rows: &Tensor<2>, tokens: &[usize]| self.gather(rows, tokens, [batch, heads, group.count]);
-            // an inner pass, because the weights of the whole step are recorded at once, below
+            // an inner pass, because the weights of the whole step are watched at once, below
             let mut inner = if records { Pass::recording() } else { Pass::silent() };
             let options = DotProduct { bias: group.bias(&device), ..DotProduct::default() };
             let (q, k, v) = (gather(&query, &group.queries), gather(&key, &group.keys), gather(&value, &group.keys));
             let attended = dot_product(q, k, v, &options, &mut inner);
-            let slots = batch * heads * group.queries.len();
-            outs.push(attended.out.reshape([slots, width]));
-            if let Some(formed) = attended.weights {
-                weights.push(self.scatter_weights(formed, group, batch));
+            match attended.weights {
+                Some(formed) => weights.push(self.scatter_weights(formed, group, batch)),
+                None => outs.push(attended.out.reshape([batch * heads * group.queries.len(), width])),
             }
         }
         let merge = |slots: Vec<Tensor<2>>| {
@@ -315,11 +360,11 @@ impl AttentionPlan {
             let width = slots.dims()[1];
             self.merge_groups(slots, batch, heads).reshape([batch, heads, self.tokens, width])
         };
-        let weights = records.then(|| merge(weights));
-        if let Some(weights) = &weights {
-            pass.record_weights(weights, geometry);
+        if !records {
+            return Attended { out: merge(outs), weights: None };
         }
-        Attended { out: merge(outs), weights }
+        let weights = pass.watch_weights(merge(weights), geometry);
+        Attended { out: weights.clone().matmul(values), weights: Some(weights) }
     }
 
     /// `[B*A*tokens, K] -> [B*count, A, n, K]` for `count` sequences of n tokens.

@@ -117,7 +117,7 @@ impl Images {
     pub fn padding_at(&self, size: [usize; 2]) -> Option<Tensor<3, Bool>> {
         self.padding.as_ref()?;
         let [batch, _, rows, columns] = self.pixels.dims();
-        let [map_rows, map_columns] = [(rows, size[0]), (columns, size[1])].map(|(from, to)| nearest(from, to));
+        let [map_rows, map_columns] = [(rows, size[0]), (columns, size[1])].map(|(from, to)| nearest_indices(from, to));
         let is_padded = |[height, width]: &[usize; 2]| {
             let (height, width) = (*height, *width);
             let columns = &map_columns;
@@ -144,7 +144,7 @@ fn padding_mask(sizes: &[[usize; 2]], [rows, columns]: [usize; 2]) -> Option<Vec
 }
 
 /// For each of `to` places the nearest of `from`, in the single precision with which PyTorch computes it.
-fn nearest(from: usize, to: usize) -> Vec<usize> {
+pub(crate) fn nearest_indices(from: usize, to: usize) -> Vec<usize> {
     let scale = from as f32 / to as f32;
     (0..to).map(|place| ((place as f32 * scale) as usize).min(from.saturating_sub(1))).collect()
 }
@@ -212,11 +212,11 @@ mod tests {
 
     #[test]
     fn the_nearest_of_detrs_usual_sizes_is_that_of_torch() {
-        assert_eq!(nearest(800, 25), (0..25).map(|i| 32 * i).collect::<Vec<_>>());
-        let columns = nearest(1066, 34);
+        assert_eq!(nearest_indices(800, 25), (0..25).map(|i| 32 * i).collect::<Vec<_>>());
+        let columns = nearest_indices(1066, 34);
         assert_eq!(columns[..4], [0, 31, 62, 94]);
         assert_eq!((columns[17], columns[33]), (533, 1034));
-        assert_eq!((nearest(3, 6), nearest(1, 2)), (vec![0, 0, 1, 1, 2, 2], vec![0, 0]));
+        assert_eq!((nearest_indices(3, 6), nearest_indices(1, 2)), (vec![0, 0, 1, 1, 2, 2], vec![0, 0]));
     }
 
     #[test]

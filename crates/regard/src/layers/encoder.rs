@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{LayerNorm, Linear};
-use crate::attention::self_attention;
+use crate::attention::{AttentionPlan, self_attention};
 use crate::convolution::Convolve;
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::{Error, Pass, function, fused};
@@ -276,18 +276,31 @@ impl SelfAttention {
     pub fn forward(&self, x: Tensor<3>, pass: &mut Pass) -> Tensor<3> {
         self.proj.forward(self_attention(self.qkv.forward(x), self.heads, pass))
     }
+
+    /// The same for the tokens of a clip, which look where the plan says.
+    ///
+    /// # Panics
+    /// When the tokens do not fit the plan's grid.
+    pub fn forward_clip(&self, x: Tensor<3>, plan: &AttentionPlan, pass: &mut Pass) -> Tensor<3> {
+        self.proj.forward(plan.self_attention(self.qkv.forward(x), self.heads, pass))
+    }
+
+    /// Adds the cost for tokens `[N, D]` of which so many pairs look at each other; returns the output's shape.
+    pub(crate) fn cost_of_pairs(&self, shape: Vec<usize>, pairs: usize, ledger: &mut Ledger) -> Vec<usize> {
+        let (tokens, dim) = (shape[0], shape[1]);
+        ledger.part("qkv", &self.qkv, shape);
+        let work = Work::Product { macs: (pairs * dim) as u64 };
+        ledger.within("scores", |ledger| ledger.line(0, work, self.heads * pairs));
+        ledger.each("weights", &[self.heads, pairs], |elements| Work::Softmax { elements });
+        ledger.within("values", |ledger| ledger.line(0, work, tokens * dim));
+        ledger.part("proj", &self.proj, vec![tokens, dim])
+    }
 }
 
 impl Costed for SelfAttention {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let (tokens, dim) = (shape[0], shape[1]);
-        ledger.part("qkv", &self.qkv, shape);
-        let work = Work::Product { macs: (tokens * tokens * dim) as u64 };
-        let weights = [self.heads, tokens, tokens];
-        ledger.within("scores", |ledger| ledger.line(0, work, weights.iter().product()));
-        ledger.each("weights", &weights, |elements| Work::Softmax { elements });
-        ledger.within("values", |ledger| ledger.line(0, work, tokens * dim));
-        ledger.part("proj", &self.proj, vec![tokens, dim])
+        let tokens = shape[0];
+        self.cost_of_pairs(shape, tokens * tokens, ledger)
     }
 }
 
@@ -376,7 +389,7 @@ pub(crate) fn forward_blocks(blocks: &[EncoderBlock], mut x: Tensor<3>, pass: &m
 }
 
 /// Limits within which cost counts cannot overflow.
-const MOST_TOKENS: usize = 1 << 16;
+pub(crate) const MOST_TOKENS: usize = 1 << 16;
 const LARGEST: usize = 1 << 16;
 const DEEPEST: usize = 1 << 10;
 

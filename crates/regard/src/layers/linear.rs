@@ -34,6 +34,12 @@ impl Linear {
         Self { weight: normal.init([outputs, inputs], device), bias: Some(bias) }
     }
 
+    /// Initialised with zeros: a residual branch that ends with it has no effect at first.
+    pub fn zeros(inputs: usize, outputs: usize, device: &Device) -> Self {
+        let bias = Initializer::Zeros.init([outputs], device);
+        Self { weight: Initializer::Zeros.init([outputs, inputs], device), bias: Some(bias) }
+    }
+
     /// Initialised as in the Transformer: weight uniform in `±sqrt(6 / (in + out))`, bias zero.
     pub fn xavier(inputs: usize, outputs: usize, device: &Device) -> Self {
         let uniform = Initializer::XavierUniform { gain: 1.0 };

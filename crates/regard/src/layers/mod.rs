@@ -26,7 +26,7 @@ pub use convolution::{ConvNorm, GlobalAverage, biased, block_max, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
 };
-pub(crate) use encoder::{check_depth, check_size, forward_blocks, normal_table, prepend};
+pub(crate) use encoder::{MOST_TOKENS, check_depth, check_size, forward_blocks, normal_table, prepend};
 pub use grid_position::{Cells, GridPosition, GridPositionKind, sine_of_points};
 pub use group_norm::GroupNorm;
 pub use linear::Linear;

@@ -5,6 +5,7 @@ mod config;
 pub mod detect;
 mod limits;
 pub mod text;
+pub mod video;
 
 pub use classify::{
     AnyPreset, Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset,
@@ -12,3 +13,4 @@ pub use classify::{
     san, sasa, vit,
 };
 pub use text::{TextPreset, language_model, rnn_search, transformer, translator};
+pub use video::{ClipPreset, timesformer};

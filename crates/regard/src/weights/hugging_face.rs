@@ -106,7 +106,7 @@ pub(super) fn preprocess(config: &Value) -> Result<Preprocess, String> {
 }
 
 /// `224`, `[224, 320]` or `{"height": 224, "width": 320}`.
-fn sides(value: &Value) -> Option<[usize; 2]> {
+pub(super) fn sides(value: &Value) -> Option<[usize; 2]> {
     let side = |value: &Value| value.as_u64().map(|side| side as usize).filter(|side| *side > 0);
     match value {
         Value::Number(_) => side(value).map(|side| [side; 2]),

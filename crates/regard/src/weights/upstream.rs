@@ -5,6 +5,7 @@
 
 mod detection;
 mod detr;
+mod timesformer;
 
 use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ pub enum Upstream {
     /// The names that transformers 5 has in memory.
     HuggingFaceV5,
     Torchvision,
-    /// facebookresearch: deit, detr, and pycls for `RegNet`.
+    /// facebookresearch: deit, detr, TimeSformer, and pycls for `RegNet`.
     Facebook,
     /// hszhao/SAN.
     San,
@@ -229,6 +230,7 @@ const SIGNS: &[(&str, Upstream)] = &[
     ("trunk_output.block", Upstream::Torchvision),
     ("blocks.0.gamma_1", Upstream::Facebook),
     (".f.a_bn.", Upstream::Facebook),
+    ("model.patch_embed.proj.", Upstream::Facebook),
     ("patch_embed.proj.", Upstream::Timm),
     (".conv1.conv.", Upstream::Timm),
     (".downsample.0.", Upstream::Torchvision),
@@ -251,6 +253,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
     let mut table: Vec<(&str, &str)> = match from {
         Upstream::Timm | Upstream::Regard => Vec::new(),
         Upstream::HuggingFace if detr::is_hugging_face(&tensors) => detr::HUGGING_FACE.to_vec(),
+        Upstream::HuggingFace if timesformer::is_hugging_face(&tensors) => timesformer::HUGGING_FACE.to_vec(),
         Upstream::HuggingFace => HUGGING_FACE.to_vec(),
         Upstream::HuggingFaceV5 => HUGGING_FACE_V5.to_vec(),
         Upstream::Torchvision => TORCHVISION.to_vec(),
@@ -356,13 +359,15 @@ fn named_by(
     if problems.is_empty() { Ok(theirs) } else { Err(Error::weights(problems)) }
 }
 
-/// Removes the prefix of a wrapped model: `module.` of parallel training, `vit.` of Hugging Face, `params/` of JAX.
+/// Removes the prefix of a wrapped model: `module.` of parallel training, `vit.` of Hugging Face, `model.` of TimeSformer,
+/// `params/` of JAX.
 fn unwrapped(mut tensors: Tensors, from: Upstream) -> Tensors {
     if !tensors.is_empty() && tensors.keys().all(|name| name.starts_with("module.")) {
         tensors = without_prefix(tensors, "module.");
     }
     let prefixes: &[&str] = match from {
-        Upstream::HuggingFace | Upstream::HuggingFaceV5 => &["vit.", "deit."],
+        Upstream::HuggingFace | Upstream::HuggingFaceV5 => &["vit.", "deit.", "timesformer."],
+        Upstream::Facebook => &["model."],
         Upstream::Jax => &["opt/target/", "params/"],
         _ => &[],
     };

@@ -29,6 +29,7 @@ pub(super) fn retinanet() -> Result<Vec<PaperRow>, Error> {
                 name: name.into(),
                 parameters: millions_of(parameters, millions, 1),
                 flops: Some(flops),
+                multiply_adds: None,
                 note,
             })
         })
@@ -106,5 +107,5 @@ fn detector(
         verdict: Rounding::Once(0).verdict(ours, unit, printed),
     };
     let (parameters, flops) = (cell(parameters, trained, 1e6), cell(flops, mean.round() as u64, 1e9));
-    Ok(PaperRow { name: name.into(), parameters, flops: Some(flops), note })
+    Ok(PaperRow { name: name.into(), parameters, flops: Some(flops), multiply_adds: None, note })
 }

@@ -181,6 +181,34 @@ fn the_paper_sizes_have_the_paper_neighbourhoods() {
 }
 
 #[test]
+fn pairs_are_counted_as_the_definition_has_them() {
+    for step in STEPS {
+        for grid in grids() {
+            let pairs: usize =
+                (0..grid.tokens()).flat_map(|query| looks_at(step, grid, query)).map(|keys| keys.len()).sum();
+            assert_eq!(step.plan(grid).pairs(), pairs, "{step:?} on {grid:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_query_key_and_value_give_what_the_three_give() {
+    for step in STEPS {
+        for grid in grids() {
+            let qkv = random::<3>([2, grid.tokens(), 3 * 8], 3).mul_scalar(2.0);
+            let [query, key, value] = [0, 1, 2].map(|part| split_heads(qkv.clone().narrow(2, 8 * part, 8), 2));
+            let apart = merge_heads(step.attend(grid, query, key, value, &mut Pass::silent()).out);
+            for mut pass in [Pass::silent(), Pass::recording()] {
+                assert_close(&step.plan(grid).self_attention(qkv.clone(), 2, &mut pass), &apart, 1e-5);
+                for (name, geometry) in pass.into_trace().attention() {
+                    assert_eq!((name, geometry), ("weights", &Geometry::everywhere(grid.axes(), grid.axes())));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_clip_of_the_paper_size_fits_into_memory() {
     let clip = grid(8, 14, 14);
     for step in [SpaceTimeStep::Local, SpaceTimeStep::Global, SpaceTimeStep::Time] {
@@ -281,6 +309,20 @@ fn recorded_and_silent_passes_agree_and_record_once() {
         let trace = pass.into_trace();
         assert_eq!(trace.names().collect::<Vec<_>>(), ["time.weights"], "{step:?}");
         assert_close(&trace.get::<4>("time.weights").unwrap(), &recorded.weights.unwrap(), 0.0);
+    }
+}
+
+#[test]
+fn the_gradient_of_recorded_weights_can_be_read() {
+    for step in STEPS {
+        let clip = grid(2, 3, 2);
+        let [query, key, value] = inputs(1, clip, 19);
+        let mut pass = Pass::recording().with_gradients();
+        let out = step.attend(clip, query, key, value.clone(), &mut pass).out;
+        let gradient = pass.into_trace().gradient::<4>("weights", &out.sum().backward()).unwrap();
+        // one more of a weight adds the value of its key
+        let expected = value.sum_dim(3).swap_dims(2, 3).expand([1, 2, 13, 13]);
+        assert_close(&gradient, &expected, 1e-5);
     }
 }
 
