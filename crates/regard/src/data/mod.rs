@@ -4,6 +4,7 @@ mod augment;
 mod batch;
 mod channels;
 pub mod check;
+pub mod clip;
 mod clips;
 pub mod dataset;
 mod decode;
