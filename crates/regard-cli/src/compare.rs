@@ -201,7 +201,7 @@ fn variant(recipe: &AnyRecipe, name: &str) -> Result<AnyRecipe, Failure> {
     recipe.common_mut().model = parts.next().unwrap_or_default().to_string();
     recipe.validate()?;
     let recipe = parts.try_fold(recipe, |recipe, change| with_change(&recipe, &format!("set.{change}")))?;
-    // a field that the model does not have is told before anything runs
+    // a field that the model does not have is reported before anything runs
     recipe.cost()?;
     Ok(recipe)
 }

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::model::{at_least_one, class_names, detector_source, note_untrained};
 use classes::Classes;
-use pictures::{Pictures, Source};
+use pictures::{DataArgs, Pictures};
 use run::Outputs;
 
 /// Measure how good models are: classifiers and detectors on pictures whose classes or boxes are known, the best weights of any
@@ -33,7 +33,7 @@ pub struct Args {
     candidates: CandidateArgs,
 
     #[command(flatten)]
-    source: Source,
+    source: DataArgs,
 
     /// Names of the model's classes, one a line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]

@@ -5,7 +5,8 @@ mod panels;
 
 use burn::tensor::Device;
 use regard::analyse::{
-    Attention, Cam, Check, Explanation, Fusion, Maps, Query, Rollout, RolloutOptions, cam, explain, explain_class,
+    Attention, AttentionMaps, Cam, Check, Explanation, Fusion, Query, Rollout, RolloutOptions, cam, explain,
+    explain_class,
 };
 use regard::data::Picture;
 use regard::report::Table;
@@ -128,9 +129,9 @@ struct ExplainOutput {
     explanation: Explanation,
     class: usize,
     /// Attention of the class token.
-    token: Vec<Maps>,
+    token: Vec<AttentionMaps>,
     /// Attention of the query at `--at`.
-    query: Vec<Maps>,
+    query: Vec<AttentionMaps>,
     rollouts: Vec<(&'static str, Rollout)>,
     cam: Option<Cam>,
     checks: Vec<Check>,
@@ -150,7 +151,7 @@ impl ExplainOutput {
         let class = chosen.unwrap_or(explanation.answers[0].class);
         let (mut checks, mut rollouts, mut of_class) = (explanation.checks(), Vec::new(), None);
         let (token, query) = (explanation.maps(Query::Token(0)), explanation.maps(Query::At(args.at)));
-        checks.extend(Check::worst(token.iter().chain(&query).filter_map(Maps::check)));
+        checks.extend(Check::worst(token.iter().chain(&query).filter_map(AttentionMaps::check)));
         if model.as_transformer().is_some() {
             let options = |fusion| RolloutOptions { fusion, discard: args.discard };
             for (name, fusion) in [("mean", Fusion::Mean), ("max", Fusion::Max), ("min", Fusion::Min)] {
@@ -313,7 +314,7 @@ fn layer_data(attention: &Attention) -> serde_json::Value {
 }
 
 /// The weight of the query on itself in each layer, and its highest weight.
-fn spread(query: &[Maps]) -> Table {
+fn spread(query: &[AttentionMaps]) -> Table {
     let mut table = Table::new().words("layer").numbers("heads").numbers("to itself, %").numbers("highest, %");
     for maps in query {
         let mean = maps.mean();

@@ -311,12 +311,12 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     }
     let tell: Tell = Arc::new(|event| {
         // stderr may be closed: the server continues
-        let _ = writeln!(stderr(), "{}", told(&event));
+        let _ = writeln!(stderr(), "{}", message(&event));
     });
     regard_serve::run(entries, SocketAddr::new(args.bind, args.port), settings, tell).map_err(failure)
 }
 
-fn told(event: &Event) -> String {
+fn message(event: &Event) -> String {
     match event {
         Event::Ready(address) => format!("serving at http://{address}"),
         Event::Reloaded { name } => format!("reloaded: {name}"),

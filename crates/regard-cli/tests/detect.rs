@@ -156,8 +156,8 @@ fn bad_annotations_are_named_by_file_id_and_field_in_every_command() {
         // a check tells the same and ends with the status of a check that found something
         let output = regard(folder.path(), &["data", "check", "boxes.json"]);
         assert_eq!(output.status.code(), Some(1), "{to}: {}", text(&output.stderr));
-        let told = text(&output.stdout);
-        assert!(culprits.iter().all(|culprit| told.contains(culprit)), "{culprits:?}: {told}");
+        let stdout = text(&output.stdout);
+        assert!(culprits.iter().all(|culprit| stdout.contains(culprit)), "{culprits:?}: {stdout}");
     }
     // a text in place of the picture is found when it is read
     fs::write(folder.path().join("a.png"), "text").unwrap();

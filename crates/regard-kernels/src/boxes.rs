@@ -1,6 +1,6 @@
 //! Boxes in pairs: intersection over union, its generalised form with a gradient, and what DETR pays for a pair.
 //!
-//! GIoU is arXiv:1902.09630: intersection over union, less the share of the hull that neither box covers. Boxes are corners
+//! GIoU is arXiv:1902.09630: intersection over union, less the fraction of the hull that neither box covers. Boxes are corners
 //! x1, y1, x2, y2 unless a name says otherwise. Formulas are those of torchvision's `box_iou` and `generalized_box_iou`:
 //! without a small number in the denominators, so that two boxes without area give NaN.
 
@@ -228,7 +228,7 @@ mod tests {
     use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise};
     use crate::simd::{Path, with_path};
 
-    /// Boxes of some size; one lies inside of another, one far away.
+    /// Boxes of some size; one lies inside another, one far away.
     fn boxes(count: usize, seed: u64) -> Vec<[f32; 4]> {
         let mut boxes: Vec<[f32; 4]> = noise(count * 4, seed)
             .chunks_exact(4)

@@ -17,7 +17,7 @@ pub struct BoxAttention {
     /// The path of the layer that the map is of.
     pub layer: String,
     pub grid: [usize; 2],
-    /// Height and width that the grid spans, as shares of the picture: the last cells may reach beyond it.
+    /// Height and width that the grid spans, as fractions of the picture: the last cells may reach beyond it.
     pub span: [f64; 2],
     /// `[H, W]` of the grid; of several heads, their mean.
     pub values: Vec<f32>,

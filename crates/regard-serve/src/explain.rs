@@ -1,7 +1,7 @@
 //! Where a model looks: the attention of one query by layer and head, and of the whole picture.
 
 use burn::tensor::Tensor;
-use regard::analyse::{self, LensLayer, Maps, Query, RolloutOptions};
+use regard::analyse::{self, AttentionMaps, LensLayer, Query, RolloutOptions};
 use regard::evaluate::Answer;
 use regard::models::Model;
 use serde::Serialize;
@@ -118,9 +118,9 @@ impl Explanation {
     }
 }
 
-impl From<Maps> for LayerAttention {
-    fn from(maps: Maps) -> Self {
-        let Maps { layer: name, size, queries, query, heads, tokens, kernels, .. } = maps;
+impl From<AttentionMaps> for LayerAttention {
+    fn from(maps: AttentionMaps) -> Self {
+        let AttentionMaps { layer: name, size, queries, query, heads, tokens, kernels, .. } = maps;
         let prefix = if tokens.iter().any(|tokens| !tokens.is_empty()) { tokens } else { Vec::new() };
         match kernels {
             None => Self { name, reach: Reach::Everywhere, queries, query, grid: size, prefix, heads },

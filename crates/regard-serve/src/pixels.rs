@@ -9,7 +9,7 @@ use crate::error::ApiError;
 /// What decoders are charged in.
 pub const UNIT: u64 = 1 << 20;
 
-/// What a decoder may take for a pixel: four channels of sixteen bits, twice.
+/// Maximum memory of a decoder per pixel: four channels of sixteen bits, twice.
 const BYTES_OF_PIXEL: u64 = 16;
 
 /// What a decoder may take beside its pixels and its file, for tables and profiles of colours.

@@ -114,7 +114,7 @@ fn print(
     list(out, "unreadable", report.unreadable.iter().map(|bad| format!("{}: {}", bad.name, bad.reason)))?;
     list(out, "other sizes", report.other_sizes.iter().map(|bad| format!("{}: {}", bad.name, bad.reason)))?;
     let kinds = [
-        (FaultKind::Outside, "boxes outside of the picture"),
+        (FaultKind::Outside, "boxes outside the picture"),
         (FaultKind::OverBorder, "boxes over the border"),
         (FaultKind::Duplicate, "boxes that are there twice"),
     ];

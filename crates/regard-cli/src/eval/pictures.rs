@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::model::{Classifier, batch, ready};
 
 #[derive(Debug, clap::Args)]
-pub struct Source {
+pub struct DataArgs {
     /// `fashion`; a folder with a folder for each class (in the order of their names) or with a `labels.csv` of
     /// `file,label`; or the files of a public dataset. A run has its own by default; one of another task takes what its recipe
     /// does
@@ -38,7 +38,7 @@ pub struct Pictures {
     dataset: Arc<dyn Dataset>,
 }
 
-impl Source {
+impl DataArgs {
     /// What to measure on: what was asked for, or the run's own data.
     pub fn data(&self, own: Option<String>) -> Result<String, Failure> {
         self.data.clone().or(own).ok_or_else(|| {

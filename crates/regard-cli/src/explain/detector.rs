@@ -45,12 +45,12 @@ struct ExplainedBox {
     layer: String,
     /// Rows and columns of the map.
     size: [usize; 2],
-    /// Height and width of a cell as shares of the picture.
+    /// Height and width of a cell as fractions of the picture.
     cell: [f64; 2],
     values: Vec<f32>,
     /// By head; empty for Grad-CAM.
     heads: Vec<Vec<f32>>,
-    /// The share of the map inside of the box; none when all of it is zero.
+    /// The fraction of the map inside the box; none when all of it is zero.
     inside: Option<f64>,
     #[serde(skip)]
     bounds: Bounds,

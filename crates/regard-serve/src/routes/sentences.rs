@@ -20,7 +20,7 @@ const FIELDS: usize = 4 << 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TranslateRequest {
+struct TranslateBody {
     model: Option<String>,
     /// Sentences, each for itself.
     texts: Vec<String>,
@@ -112,7 +112,7 @@ pub async fn translate(State(app): State<Arc<App>>, request: Request) -> Result<
     let body = app.read_at_most(request, longest_body(app.settings.queue)).await?;
     app.in_time(async {
         let read = move || serde_json::from_slice(&body).map_err(|error| ApiError::BadRequest(error.to_string()));
-        let TranslateRequest { model, texts, beam, best }: TranslateRequest = app.compute(read).await?;
+        let TranslateBody { model, texts, beam, best }: TranslateBody = app.compute(read).await?;
         let slot = app.translator(model.as_deref())?;
         check_beam(beam)?;
         if best > beam {

@@ -73,7 +73,7 @@ fn centred([x1, y1, x2, y2]: Corners) -> [f32; 4] {
     [x1 + 0.5 * w, y1 + 0.5 * h, w, h]
 }
 
-/// The part of a box inside of a picture of `[rows, columns]`.
+/// The part of a box inside a picture of `[rows, columns]`.
 #[must_use]
 pub fn clip([x1, y1, x2, y2]: Corners, [rows, columns]: [usize; 2]) -> Corners {
     let inside = |x: f32, size: usize| x.clamp(0.0, size as f32);

@@ -19,7 +19,7 @@ pub use regard_kernels::focal::FocalTarget;
 pub use regard_kernels::nms::{nms, nms_by_class};
 pub use regard_kernels::roi_align::{RoiAlign, SamplingPoints};
 pub use roi_align::{Level, LevelRule, roi_align, roi_align_levels};
-pub use sampler::{Balance, Draw, RandomSampler, Sampler};
+pub use sampler::{Balance, DrawId, RandomSampler, Sampler};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 

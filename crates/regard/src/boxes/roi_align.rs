@@ -1,4 +1,4 @@
-//! RoIAlign as a differentiable operation: the features inside of a region as a grid of fixed size.
+//! RoIAlign as a differentiable operation: the features inside a region as a grid of fixed size.
 //! He et al. 2017, "Mask R-CNN", arXiv:1703.06870; levels of a pyramid by Lin et al. 2017, arXiv:1612.03144.
 //!
 //! Fused on the CPU. Elsewhere a grid is a product of three matrices: how much each row of the map counts, the map, and how

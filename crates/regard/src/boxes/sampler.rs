@@ -1,4 +1,4 @@
-//! Which anchors or regions of an image learn in a step: a fixed number, with at most some share of objects.
+//! Which anchors or regions of an image learn in a step: a fixed number, with at most some fraction of objects.
 //! Girshick 2015, "Fast R-CNN", arXiv:1504.08083.
 //!
 //! What is drawn depends on the seed, the step and the image alone. Tests and whoever compares losses with another program
@@ -21,7 +21,7 @@ pub struct Balance {
 
 /// For what and where something is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Draw {
+pub enum DrawId {
     /// Anchors of an image of the batch.
     Anchors { image: usize },
     /// Regions of an image of the batch.
@@ -31,7 +31,7 @@ pub enum Draw {
 /// Chooses among objects and background.
 pub trait Sampler {
     /// Indices among `positive` and `negative`, as many as `balance` allows, those of `positive` apart.
-    fn sample(&self, draw: Draw, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2];
+    fn sample(&self, draw: DrawId, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2];
 }
 
 /// Draws without replacement.
@@ -43,10 +43,10 @@ pub struct RandomSampler {
 }
 
 impl Sampler for RandomSampler {
-    fn sample(&self, draw: Draw, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2] {
+    fn sample(&self, draw: DrawId, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2] {
         let place = match draw {
-            Draw::Anchors { image } => 2 * image as u64,
-            Draw::Regions { image } => 2 * image as u64 + 1,
+            DrawId::Anchors { image } => 2 * image as u64,
+            DrawId::Regions { image } => 2 * image as u64 + 1,
         };
         let mut random = generator(self.seed, Purpose::Sample, [self.step, place]);
         let mut some = |of: &[usize], count: usize| {

@@ -2,7 +2,7 @@
 //!
 //! For each class and each of ten IoU thresholds from 0.50 to 0.95, detections of all pictures are sorted by falling score and
 //! matched to objects one by one ([`matching`]); precision is read at 101 recalls. Objects that are crowds, or whose area is
-//! outside of the sizes that are measured, count neither for nor against a detection.
+//! outside the sizes that are measured, count neither for nor against a detection.
 //!
 //! Differences from pycocotools:
 //! - an annotation with id 0 counts like any other (there it can never be matched);
@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use super::{Better, Metric, Unit, Values};
 use crate::Error;
 use crate::data::detection::DetectionDataset;
-use matching::{Outcome, Scene};
+use matching::{Outcome, PictureClass};
 
 /// An object that an annotation names.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -57,7 +57,7 @@ pub const MOST_DETECTIONS: [usize; 3] = [1, 10, 100];
 
 /// Which objects are measured, by their area in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum AreaRange {
     All,
     /// At most 32 x 32.
     Small,
@@ -67,7 +67,7 @@ pub enum Size {
     Large,
 }
 
-impl Size {
+impl AreaRange {
     const EACH: [Self; 4] = [Self::All, Self::Small, Self::Medium, Self::Large];
 
     /// Both ends belong to it.
@@ -230,20 +230,20 @@ struct SizeArrays {
 impl Evaluation {
     /// `[THRESHOLDS, RECALLS]` with 100 detections a picture; none for a class without objects of this size.
     #[must_use]
-    pub fn precision(&self, class: usize, size: Size) -> Option<&[f64]> {
+    pub fn precision(&self, class: usize, size: AreaRange) -> Option<&[f64]> {
         Some(&self.arrays[class].as_ref()?.sizes[size as usize].as_ref()?.precision)
     }
 
     /// The recall that all detections reach, for each threshold, with at most `MOST_DETECTIONS[most]` in a picture.
     #[must_use]
-    pub fn recall(&self, class: usize, size: Size, most: usize) -> Option<&[f64; THRESHOLDS]> {
+    pub fn recall(&self, class: usize, size: AreaRange, most: usize) -> Option<&[f64; THRESHOLDS]> {
         Some(&self.arrays[class].as_ref()?.sizes[size as usize].as_ref()?.recall[most])
     }
 
     /// Precision over recall at an IoU threshold by its index; empty for a class without objects.
     #[must_use]
     pub fn curve(&self, class: usize, threshold: usize) -> Vec<CurvePoint> {
-        let Some(precision) = self.precision(class, Size::All) else { return Vec::new() };
+        let Some(precision) = self.precision(class, AreaRange::All) else { return Vec::new() };
         let scores = self.arrays[class].as_ref().map_or(&[][..], |arrays| &arrays.scores);
         let part = threshold * RECALLS..(threshold + 1) * RECALLS;
         let values = precision[part.clone()].iter().zip(&scores[part]);
@@ -294,9 +294,9 @@ pub fn evaluate(
     detections: &[Detection],
 ) -> Result<Evaluation, Error> {
     check(images, classes, truths, detections)?;
-    let scenes = matching::scenes(classes, truths, detections);
+    let pairs = matching::pairs(classes, truths, detections);
     let per_class: Vec<(ClassScore, Option<ClassArrays>)> =
-        scenes.par_iter().map(|scenes| evaluate_class(scenes)).collect();
+        pairs.par_iter().map(|pairs| evaluate_class(pairs)).collect();
     let (classes, arrays): (Vec<ClassScore>, Vec<Option<ClassArrays>>) = per_class.into_iter().unzip();
     Ok(Evaluation { summary: summarise(&arrays), classes, arrays })
 }
@@ -327,18 +327,18 @@ fn check(images: &[u64], classes: usize, truths: &[Truth], detections: &[Detecti
 }
 
 /// The pictures of one class, by rising id.
-fn evaluate_class(scenes: &[Scene<'_>]) -> (ClassScore, Option<ClassArrays>) {
+fn evaluate_class(pairs: &[PictureClass<'_>]) -> (ClassScore, Option<ClassArrays>) {
     // places of all detections by falling score; those of equal scores stay in the order of pictures
     let mut order: Vec<(f64, u32, u32)> = Vec::new();
-    for (picture, scene) in scenes.iter().enumerate() {
-        let places = scene.detections.iter().enumerate();
+    for (picture, pair) in pairs.iter().enumerate() {
+        let places = pair.detections.iter().enumerate();
         order.extend(places.map(|(place, detection)| (detection.score, picture as u32, place as u32)));
     }
     order.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut scores = vec![0.0; THRESHOLDS * RECALLS];
     let mut best = None;
-    let sizes = Size::EACH.map(|size| {
-        let matches: Vec<matching::Matches> = scenes.iter().map(|scene| scene.matches(size)).collect();
+    let sizes = AreaRange::EACH.map(|size| {
+        let matches: Vec<matching::Matches> = pairs.iter().map(|pair| pair.matches(size)).collect();
         let proper: usize = matches.iter().map(|matches| matches.proper).sum();
         if proper == 0 {
             return None;
@@ -350,9 +350,9 @@ fn evaluate_class(scenes: &[Scene<'_>]) -> (ClassScore, Option<ClassArrays>) {
             };
             let outcomes: Vec<(f64, Outcome)> = order.iter().map(outcome).collect();
             let part = threshold * RECALLS..(threshold + 1) * RECALLS;
-            let scores = (size == Size::All).then(|| &mut scores[part.clone()]);
+            let scores = (size == AreaRange::All).then(|| &mut scores[part.clone()]);
             interpolate(&outcomes, proper, &mut precision[part], scores);
-            if size == Size::All && threshold == 0 {
+            if size == AreaRange::All && threshold == 0 {
                 best = best_threshold(&outcomes, proper);
             }
         }
@@ -364,7 +364,7 @@ fn evaluate_class(scenes: &[Scene<'_>]) -> (ClassScore, Option<ClassArrays>) {
         });
         Some(SizeArrays { precision, recall })
     });
-    let objects = scenes.iter().flat_map(|scene| &scene.truths).filter(|truth| !truth.crowd).count();
+    let objects = pairs.iter().flat_map(|pair| &pair.truths).filter(|truth| !truth.crowd).count();
     let arrays = ClassArrays { sizes, scores };
     let own = [Some(arrays)];
     let numbers = summarise(&own);
@@ -440,26 +440,26 @@ fn best_threshold(outcomes: &[(f64, Outcome)], proper: usize) -> Option<BestThre
 
 /// Means over classes that have objects.
 fn summarise(arrays: &[Option<ClassArrays>]) -> Summary {
-    let of = |size: Size| arrays.iter().flatten().filter_map(move |arrays| arrays.sizes[size as usize].as_ref());
-    let precision = |size: Size, threshold: Option<usize>| {
+    let of = |size: AreaRange| arrays.iter().flatten().filter_map(move |arrays| arrays.sizes[size as usize].as_ref());
+    let precision = |size: AreaRange, threshold: Option<usize>| {
         let part =
             threshold.map_or(0..THRESHOLDS * RECALLS, |threshold| threshold * RECALLS..(threshold + 1) * RECALLS);
         mean(of(size).flat_map(|arrays| arrays.precision[part.clone()].iter().copied()))
     };
-    let recall = |size: Size, most: usize| mean(of(size).flat_map(|arrays| arrays.recall[most]));
+    let recall = |size: AreaRange, most: usize| mean(of(size).flat_map(|arrays| arrays.recall[most]));
     Summary {
-        ap: precision(Size::All, None),
-        ap50: precision(Size::All, Some(0)),
-        ap75: precision(Size::All, Some(5)),
-        ap_small: precision(Size::Small, None),
-        ap_medium: precision(Size::Medium, None),
-        ap_large: precision(Size::Large, None),
-        ar1: recall(Size::All, 0),
-        ar10: recall(Size::All, 1),
-        ar100: recall(Size::All, 2),
-        ar_small: recall(Size::Small, 2),
-        ar_medium: recall(Size::Medium, 2),
-        ar_large: recall(Size::Large, 2),
+        ap: precision(AreaRange::All, None),
+        ap50: precision(AreaRange::All, Some(0)),
+        ap75: precision(AreaRange::All, Some(5)),
+        ap_small: precision(AreaRange::Small, None),
+        ap_medium: precision(AreaRange::Medium, None),
+        ap_large: precision(AreaRange::Large, None),
+        ar1: recall(AreaRange::All, 0),
+        ar10: recall(AreaRange::All, 1),
+        ar100: recall(AreaRange::All, 2),
+        ar_small: recall(AreaRange::Small, 2),
+        ar_medium: recall(AreaRange::Medium, 2),
+        ar_large: recall(AreaRange::Large, 2),
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Translation {
 
 /// The attention recorded during a translation.
 #[derive(Debug)]
-pub struct Attended {
+pub struct TranslationAttention {
     /// The source tokens, with the end token.
     pub source: Vec<String>,
     /// The input tokens of the decoding steps, from the begin token on.
@@ -164,7 +164,7 @@ impl Bundle {
         Ok(self.source(text)?.len() - 1)
     }
 
-    /// Translations of each text, the best first; an empty text has an empty one. `watch` is told how many are done.
+    /// Translations of each text, the best first; an empty text has an empty one. `watch` gets how many are done.
     ///
     /// # Errors
     /// When a text is too long, or the search is not valid.
@@ -216,7 +216,7 @@ impl Bundle {
             let found = decode::translate_while(&self.model, &Tokens::new(&tokens), search, device, is_wanted);
             let Some(found) = found else { return Ok(None) };
             for (place, hypotheses) in places.into_iter().zip(found) {
-                all[place] = hypotheses.into_iter().map(|one| self.told(one)).collect();
+                all[place] = hypotheses.into_iter().map(|one| self.translation(one)).collect();
                 done += 1;
             }
             watch(done);
@@ -224,7 +224,7 @@ impl Bundle {
         Ok(Some(all))
     }
 
-    fn told(&self, Hypothesis { tokens, score, .. }: Hypothesis) -> Translation {
+    fn translation(&self, Hypothesis { tokens, score, .. }: Hypothesis) -> Translation {
         Translation { text: self.tokenizers[1].decode(&tokens), score, tokens }
     }
 
@@ -232,7 +232,7 @@ impl Bundle {
     ///
     /// # Errors
     /// When the text is too long.
-    pub fn attend(&self, text: &str, translation: &Translation) -> Result<Attended, Error> {
+    pub fn attend(&self, text: &str, translation: &Translation) -> Result<TranslationAttention, Error> {
         let source = self.source(text)?;
         let target = [&[self.tokenizers[1].begin()], translation.tokens.as_slice()].concat();
         let mut pass = Pass::recording_only([
@@ -246,7 +246,7 @@ impl Bundle {
             |tokenizer: &Tokenizer, tokens: &[u32]| tokens.iter().map(|token| tokenizer.token(*token)).collect();
         let [source, target] = [(&self.tokenizers[0], source), (&self.tokenizers[1], target)]
             .map(|(tokenizer, tokens)| shown(tokenizer, &tokens));
-        Ok(Attended { source, target, trace: pass.into_trace() })
+        Ok(TranslationAttention { source, target, trace: pass.into_trace() })
     }
 }
 

@@ -302,9 +302,9 @@ mod tests {
 
     #[test]
     fn a_name_of_a_classifier_is_no_detector_and_a_wrong_one_gets_the_nearest() {
-        let told = |name: &str| resolve_detector(name, &mut |_| {}).unwrap_err().to_string();
-        assert!(told("vit-nano").contains("classifier"));
-        assert!(told("detr-nanoo").contains("`detr-nano`"));
+        let error_of = |name: &str| resolve_detector(name, &mut |_| {}).unwrap_err().to_string();
+        assert!(error_of("vit-nano").contains("classifier"));
+        assert!(error_of("detr-nanoo").contains("`detr-nano`"));
         assert!(is_detector("detr-r50") && is_detector("detr-r50=FILE") && !is_detector("deit-tiny"));
     }
 }

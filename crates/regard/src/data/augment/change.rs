@@ -27,7 +27,7 @@ pub enum Geometric {
     Resize { size: [usize; 2], filter: Filter },
     /// A part of the picture at another size: resized to `whole`, of which the part from `corner` on is taken.
     ResizedCrop { whole: [usize; 2], corner: [usize; 2], size: [usize; 2], filter: Filter },
-    /// The same from a picture with a reflected border, so that the corner may be outside of it.
+    /// The same from a picture with a reflected border, so that the corner may be outside it.
     ReflectedCrop { whole: [usize; 2], corner: [isize; 2], size: [usize; 2], filter: Filter },
     /// Left and right exchanged.
     Flip,
@@ -159,7 +159,7 @@ impl Changes {
 
     /// A box after all changes; none when it is dropped.
     fn bounds(&self, bounds: Bounds, least: f64) -> Option<Bounds> {
-        // what is outside of the picture already is not lost by a change
+        // what is outside the picture already is not lost by a change
         let (mut bounds, mut size, mut visible) = (bounds.clipped()?, self.from, 1.0);
         for change in &self.changes {
             let Change::Geometric(change) = change else { continue };
@@ -217,7 +217,7 @@ impl Geometric {
         }
     }
 
-    /// Where a box goes, perhaps outside of the picture: the box around its moved corners.
+    /// Where a box goes, perhaps outside the picture: the box around its moved corners.
     fn moved(&self, bounds: Bounds, before: [usize; 2]) -> Bounds {
         let after = self.size(before);
         let [x1, y1, x2, y2] = bounds.pixel_corners(before);

@@ -65,7 +65,7 @@ impl ShortSide {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DetectionAugment {
-    /// Probability that left and right are exchanged.
+    /// Probability of a horizontal flip.
     pub flip: f64,
     /// Short sides, one of which is chosen.
     pub short_sides: Vec<usize>,

@@ -3,7 +3,7 @@
 use crate::data::resample::resample;
 use crate::data::{Filter, Picture};
 
-/// The part from `corner` on of the picture resized to `whole`; what is outside of it is reflected.
+/// The part from `corner` on of the picture resized to `whole`; what is outside it is reflected.
 pub(super) fn reflected_part(
     picture: &Picture,
     whole: [usize; 2],
@@ -30,7 +30,7 @@ pub(super) fn reflected_part(
     Picture { rows: size[0], columns: size[1], pixels }
 }
 
-/// A place outside of `0..size` mirrored into it; the border itself is not repeated.
+/// A place outside `0..size` mirrored into it; the border itself is not repeated.
 pub(super) fn reflected(place: isize, size: usize) -> usize {
     let last = size as isize - 1;
     if last == 0 {

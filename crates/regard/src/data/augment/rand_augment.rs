@@ -46,7 +46,7 @@ pub(super) const OPERATIONS: [Operation; 15] = [
 ];
 
 impl RandAugment {
-    /// `fill` is what comes in from outside of an image of this size.
+    /// `fill` is what comes in from outside an image of this size.
     pub(super) fn draw(&self, image: [usize; 2], fill: [u8; 3], random: &mut impl Rng) -> Vec<Change> {
         // all are chosen before any strength is drawn, the same one perhaps twice
         let chosen: Vec<Operation> = (0..self.operations).filter_map(|_| OPERATIONS.choose(random)).copied().collect();

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::memory::{Block, Memory, PixelOrder};
+use super::memory::{PackedFile, PackedPictures, PixelOrder};
 use super::packed::{SIDE, unpack};
 use super::{Opened, Part};
 
@@ -18,9 +18,9 @@ const CLASSES: [&str; 10] =
 const TRAIN: usize = 1200;
 const TEST: usize = 200;
 
-static TRAIN_BLOCK: LazyLock<Arc<Block>> =
+static TRAIN_BLOCK: LazyLock<Arc<PackedFile>> =
     LazyLock::new(|| block("fashion train", include_bytes!("../../../assets/fashion/train.bin"), TRAIN));
-static TEST_BLOCK: LazyLock<Arc<Block>> =
+static TEST_BLOCK: LazyLock<Arc<PackedFile>> =
     LazyLock::new(|| block("fashion test", include_bytes!("../../../assets/fashion/test.bin"), TEST));
 
 pub fn class_names() -> Vec<String> {
@@ -32,7 +32,7 @@ pub fn open(part: Part) -> Opened {
     let count = train.as_ref().map_or(0, |block| block.labels.len());
     let blocks = train.into_iter().chain(part.has_test().then(|| TEST_BLOCK.clone())).collect();
     Opened::packed(
-        Memory::new(class_names(), [SIDE, SIDE], PixelOrder::Gray, blocks).expect("the files are ours"),
+        PackedPictures::new(class_names(), [SIDE, SIDE], PixelOrder::Gray, blocks).expect("the files are ours"),
         count,
     )
 }
@@ -43,15 +43,15 @@ pub fn open(part: Part) -> Opened {
 /// When there is no such class or picture.
 pub fn garment(test: bool, class: usize, index: usize) -> &'static [u8] {
     assert!(class < CLASSES.len() && index < if test { TEST } else { TRAIN }, "garment {index} of class {class}");
-    let block: &'static Block = if test { &TEST_BLOCK } else { &TRAIN_BLOCK };
+    let block: &'static PackedFile = if test { &TEST_BLOCK } else { &TRAIN_BLOCK };
     &block.pixels[(index * CLASSES.len() + class) * SIDE * SIDE..][..SIDE * SIDE]
 }
 
 /// Pictures of the classes in turn: the first of each class, then the second of each.
-fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<Block> {
+fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<PackedFile> {
     let pixels = unpack(packed, of_class * CLASSES.len()).expect("the files are ours");
     let labels = (0..of_class * CLASSES.len()).map(|index| (index % CLASSES.len()) as u8).collect();
-    Arc::new(Block { file: name.into(), labels, pixels })
+    Arc::new(PackedFile { file: name.into(), labels, pixels })
 }
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
             (0..part.len()).for_each(|index| counts[part.label(index)] += 1);
             assert_eq!(counts, [expected; 10]);
         }
-        let pictures = |block: &'static Block| block.pixels.chunks_exact(SIDE * SIDE).collect::<HashSet<_>>();
+        let pictures = |block: &'static PackedFile| block.pixels.chunks_exact(SIDE * SIDE).collect::<HashSet<_>>();
         assert!(pictures(&TRAIN_BLOCK).is_disjoint(&pictures(&TEST_BLOCK)));
         let names = |part: &dyn Dataset| (0..part.len()).map(|index| part.name(index)).collect::<HashSet<_>>();
         assert!(names(&*train).is_disjoint(&names(&*validation)));

@@ -14,12 +14,12 @@ pub struct Sample {
 
 /// Picture files and their classes.
 #[derive(Debug)]
-pub struct Files {
+pub struct PictureFiles {
     pub classes: Vec<String>,
     pub samples: Vec<Sample>,
 }
 
-impl Dataset for Files {
+impl Dataset for PictureFiles {
     fn len(&self) -> usize {
         self.samples.len()
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{Files, Sample, any_picture_below, entries, is_hidden, is_picture, pictures_below};
+use super::files::{PictureFiles, Sample, any_picture_below, entries, is_hidden, is_picture, pictures_below};
 use super::split::{split_files, split_train_files};
 use super::{Opened, Origin, Origins, Part};
 use crate::Error;
@@ -41,7 +41,7 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
             let classes = class_names(&[&folder])?;
             let samples = samples(&folder, &classes)?;
             let parts = split_files(&folder, &samples);
-            return Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts });
+            return Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts });
         }
         Folders::Parts { train, validation, test } => (train, validation, test),
     };
@@ -59,7 +59,7 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
         found.extend(samples(&folder, &classes)?);
         parts.resize(found.len(), own);
     }
-    Ok(Opened { dataset: Arc::new(Files { classes, samples: found }), parts })
+    Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples: found }), parts })
 }
 
 pub fn origins(root: &Path) -> Result<Origins, Error> {

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{Files, Sample, is_picture};
+use super::files::{PictureFiles, Sample, is_picture};
 use super::split::{draw, path_below, split_files, tenth};
 use super::{Opened, Origin, Origins, Part, bytes};
 use crate::Error;
@@ -66,7 +66,7 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
     }
     if rows.iter().all(|row| row.part.is_none()) {
         let parts = split_files(folder, &samples);
-        return Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts });
+        return Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts });
     }
     if let Some(row) = rows.iter().find(|row| row.part.is_none()) {
         return Err(Error::file(&table, format!("line {}: no part, where other lines have one", row.line)));
@@ -82,7 +82,7 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
         let label = |index: usize| samples[index].label;
         draw(&mut parts, Part::Validation, tenth, label, |index| path_below(folder, &samples[index]));
     }
-    Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts })
+    Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts })
 }
 
 pub fn origins(path: &Path) -> Result<Origins, Error> {
@@ -160,7 +160,7 @@ fn classes(folder: &Path, rows: &[ManifestRow]) -> Result<Vec<String>, Error> {
     let numbers: Option<Vec<usize>> = rows.iter().map(|row| row.label.parse().ok()).collect();
     let most = numbers.and_then(|numbers| numbers.into_iter().max());
     Ok(match most {
-        // a larger number finds no class, and is told with its line
+        // a larger number finds no class, and its line is reported
         Some(most) => (0..=most.min(MOST_CLASSES - 1)).map(|number| number.to_string()).collect(),
         None => rows.iter().map(|row| row.label.clone()).collect::<BTreeSet<_>>().into_iter().collect(),
     })

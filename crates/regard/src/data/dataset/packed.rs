@@ -17,11 +17,11 @@ const GUESSES: usize = 16;
 
 /// Pictures with a black pixel left and right of every row, and a black row above.
 #[derive(Clone, Debug)]
-pub struct Canvas {
+pub struct BorderedPixels {
     pixels: [[u8; SIDE + 2]; SIDE + 1],
 }
 
-impl Canvas {
+impl BorderedPixels {
     pub const BLACK: Self = Self { pixels: [[0; SIDE + 2]; SIDE + 1] };
 
     pub const fn set(&mut self, row: usize, column: usize, level: u8) {
@@ -65,7 +65,7 @@ pub fn unpack(mut bytes: &[u8], pictures: usize) -> io::Result<Vec<u8>> {
         bytes = rest;
     }
     let mut pixels = Vec::with_capacity(pictures * SIDE * SIDE);
-    let mut canvas = Canvas::BLACK;
+    let mut canvas = BorderedPixels::BLACK;
     for _ in 0..pictures {
         for row in 0..SIDE {
             for column in 0..SIDE {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::{Files, Sample, pictures_below};
+use super::files::{PictureFiles, Sample, pictures_below};
 use super::split::split_train_files;
 use super::{Opened, Part, bytes};
 use crate::Error;
@@ -30,7 +30,7 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
         samples.extend(annotated(root, &ids)?);
         parts.resize(samples.len(), Part::Test);
     }
-    Ok(Opened { dataset: Arc::new(Files { classes: names(root, &ids)?, samples }), parts })
+    Ok(Opened { dataset: Arc::new(PictureFiles { classes: names(root, &ids)?, samples }), parts })
 }
 
 fn identifiers(path: &Path) -> Result<Vec<String>, Error> {
@@ -68,7 +68,7 @@ fn annotated(root: &Path, ids: &[String]) -> Result<Vec<Sample>, Error> {
     Ok(samples)
 }
 
-/// The first word of each class, told apart by the identifier where two have the same.
+/// The first word of each class, with the identifier where two classes have the same word.
 fn names(root: &Path, ids: &[String]) -> Result<Vec<String>, Error> {
     let path = root.join("words.txt");
     if !path.is_file() {
@@ -83,11 +83,11 @@ fn names(root: &Path, ids: &[String]) -> Result<Vec<String>, Error> {
     let names: Vec<String> = ids.iter().map(first).collect();
     let mut uses: HashMap<&str, usize> = HashMap::new();
     names.iter().for_each(|name| *uses.entry(name).or_default() += 1);
-    let told = names.iter().zip(ids).map(|(name, id)| match uses[name.as_str()] {
+    let words = names.iter().zip(ids).map(|(name, id)| match uses[name.as_str()] {
         1 => name.clone(),
         _ => format!("{name} ({id})"),
     });
-    Ok(told.collect())
+    Ok(words.collect())
 }
 
 #[cfg(test)]

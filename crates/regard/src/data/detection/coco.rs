@@ -16,7 +16,7 @@ use std::fmt;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Folders, Issue, Section, part_of_name};
+use super::listing::{Issue, ListedPart, ListedPicture, PictureFolders, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::entries;
 use crate::{Error, file};
@@ -79,7 +79,7 @@ fn is_coco(path: &Path) -> bool {
     text.starts_with('{') && ["\"images\"", "\"annotations\"", "\"categories\""].iter().any(|key| text.contains(key))
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let files = files(path)?;
     for (place, (part, file)) in files.iter().enumerate() {
         if let Some((_, other)) = files[..place].iter().find(|(other, _)| part.is_some() && other == part) {
@@ -289,7 +289,7 @@ fn repair(bytes: &mut [u8]) -> bool {
 }
 
 /// Where the pictures of a file may be.
-fn folders(file: &Path) -> Folders {
+fn folders(file: &Path) -> PictureFolders {
     let own = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let above =
         own.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| own.join(".."), Path::to_path_buf);
@@ -303,14 +303,14 @@ fn folders(file: &Path) -> Folders {
         }
         all.extend([root.to_path_buf(), root.join("images"), root.join("JPEGImages")]);
     }
-    Folders::new(all)
+    PictureFolders::new(all)
 }
 
-fn section(part: Option<Part>, file: &Path) -> Result<Section, Error> {
+fn section(part: Option<Part>, file: &Path) -> Result<ListedPart, Error> {
     let parsed: CocoFile = parse(file)?;
     let images = parsed.images.ok_or_else(|| Error::file(file, "`images` is missing"))?;
     let place = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut section = Section { part, place, ..Section::default() };
+    let mut section = ListedPart { part, place, ..ListedPart::default() };
     let classes = classes(file, &parsed.categories, &parsed.annotations, &mut section);
     let mut folders = folders(file);
     let mut by_id: HashMap<u64, usize> = HashMap::with_capacity(images.len());
@@ -335,7 +335,7 @@ fn section(part: Option<Part>, file: &Path) -> Result<Section, Error> {
         let path = folders.find(&name);
         section.check_present(file, || format!("image {id}"), "file_name", &name, &path);
         let size = image.height.side().zip(image.width.side()).map(|(rows, columns)| [rows, columns]);
-        section.entries.push(Entry { path, id, size, annotations: Vec::new(), relative: false });
+        section.entries.push(ListedPicture { path, id, size, annotations: Vec::new(), relative: false });
     }
     // ids of annotations are for messages: those that are missing are numbered on
     let mut next = parsed.annotations.iter().filter_map(|one| one.id.id().ok()).max().unwrap_or(0);
@@ -377,7 +377,7 @@ fn classes(
     file: &Path,
     categories: &[CocoCategory],
     annotations: &[CocoAnnotation],
-    section: &mut Section,
+    section: &mut ListedPart,
 ) -> HashMap<u64, usize> {
     let mut known: Vec<(u64, &CocoCategory)> = Vec::new();
     for (number, category) in categories.iter().enumerate() {

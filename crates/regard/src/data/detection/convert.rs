@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|---|---|
 //! | COCO | yes | yes | yes, a key of its own | yes | yes | yes |
 //! | VOC | numbered anew | yes, elements of their own | yes | yes | `classes.txt` | yes |
-//! | YOLO | numbered anew | no | no | rounded, as shares | yes | yes |
+//! | YOLO | numbered anew | no | no | rounded, as fractions | yes | yes |
 //! | CSV | numbered anew | yes | yes | yes | `classes.txt` | yes |
 //!
 //! Pictures are copied as they are. What is lost is said.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Folders, Issue, Section, part_of_name};
+use super::listing::{Issue, ListedPart, ListedPicture, PictureFolders, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::entries;
 use crate::data::labels;
@@ -130,7 +130,7 @@ struct BoxRow {
     part: Option<Part>,
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let mut tables_read = Vec::new();
     for (part, table) in tables(path) {
@@ -257,14 +257,15 @@ fn given_classes(root: &Path) -> Result<Option<Vec<String>>, Error> {
     Ok(Some(named.into_iter().map(|(_, name)| name).collect()))
 }
 
-fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String], next: &mut u64) -> Section {
+fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String], next: &mut u64) -> ListedPart {
     let by_name: HashMap<&str, usize> =
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     let own = table.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let stem = table.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut folders = Folders::new(vec![own.into(), own.join("images"), own.join(stem), own.join("..").join("images")]);
+    let mut folders =
+        PictureFolders::new(vec![own.into(), own.join("images"), own.join(stem), own.join("..").join("images")]);
     let place = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut section = Section { part, place, classes: classes.to_vec(), ..Section::default() };
+    let mut section = ListedPart { part, place, classes: classes.to_vec(), ..ListedPart::default() };
     let mut by_image: HashMap<&str, usize> = HashMap::new();
     for row in rows {
         let place = || format!("line {}", row.line);
@@ -272,7 +273,7 @@ fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String
             let path = folders.find(&row.image);
             section.check_present(table, place, "image", &row.image, &path);
             let id = section.entries.len() as u64 + 1;
-            section.entries.push(Entry { path, id, size: row.size, annotations: Vec::new(), relative: false });
+            section.entries.push(ListedPicture { path, id, size: row.size, annotations: Vec::new(), relative: false });
             section.entries.len() - 1
         });
         let Some([x1, y1, x2, y2]) = row.corners else { continue };

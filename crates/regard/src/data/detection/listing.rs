@@ -57,29 +57,29 @@ impl Issue {
 
 /// A picture that a file lists.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ListedPicture {
     pub path: PathBuf,
     pub id: u64,
     /// Rows and columns as the file has them.
     pub size: Option<[usize; 2]>,
-    /// Classes are those of the section. Boxes are pixels, or shares of the picture where `relative`.
+    /// Classes are those of the section. Boxes are pixels, or fractions of the picture where `relative`.
     pub annotations: Vec<Annotation>,
     pub relative: bool,
 }
 
 /// What is listed for one part.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct ListedPart {
     /// None when nothing says which part it is.
     pub part: Option<Part>,
     /// The file or folder, for people.
     pub place: String,
     pub classes: Vec<String>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedPicture>,
     pub issues: Vec<Issue>,
 }
 
-impl Section {
+impl ListedPart {
     /// Whether a box can be used; what is not finite is an error, and one without area is left out with a warning.
     pub fn check_bounds(&mut self, file: &Path, place: impl Fn() -> String, field: &str, bounds: [f64; 4]) -> bool {
         if !bounds.iter().all(|side| side.is_finite()) {
@@ -128,11 +128,11 @@ pub struct Listing {
 #[derive(Debug)]
 struct Entries {
     classes: Vec<String>,
-    entries: Vec<Entry>,
+    entries: Vec<ListedPicture>,
 }
 
 impl Listing {
-    pub fn new(mut sections: Vec<Section>) -> Self {
+    pub fn new(mut sections: Vec<ListedPart>) -> Self {
         let order = [Some(Part::Train), Some(Part::Validation), Some(Part::Test), None];
         sections.sort_by_key(|section| order.iter().position(|part| *part == section.part));
         let has = |part| sections.iter().any(|section| section.part == Some(part));
@@ -149,7 +149,7 @@ impl Listing {
             (_, true, true) => Origins { validation: place(Part::Validation), test: place(Part::Test) },
             (_, false, _) => Origins { validation: Origin::TenthOfTrain, test: place(Part::Test) },
         };
-        let part_of = |section: &Section| match section.part {
+        let part_of = |section: &ListedPart| match section.part {
             _ if is_whole => Part::Train,
             Some(Part::Validation) if !test => Part::Test,
             Some(part) => part,
@@ -163,7 +163,7 @@ impl Listing {
             issues.extend(section.issues);
         }
         let name = |index: usize| {
-            let entry: &Entry = &entries[index];
+            let entry: &ListedPicture = &entries[index];
             // the same wherever the data is
             let mut ends: Vec<_> = entry.path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
             ends.reverse();
@@ -200,7 +200,7 @@ impl Listing {
 }
 
 /// One list of classes by name, in the order of the first section that has them.
-fn join_classes(sections: &mut [Section]) -> Vec<String> {
+fn join_classes(sections: &mut [ListedPart]) -> Vec<String> {
     let (mut classes, mut by_name): (Vec<String>, HashMap<String, usize>) = (Vec::new(), HashMap::new());
     for section in sections {
         let own = std::mem::take(&mut section.classes);
@@ -227,7 +227,7 @@ struct Listed {
 }
 
 impl Listed {
-    fn entry(&self, index: usize) -> &Entry {
+    fn entry(&self, index: usize) -> &ListedPicture {
         &self.of.entries[self.indices[index]]
     }
 }
@@ -290,12 +290,12 @@ fn in_pixels(annotations: &[Annotation], [rows, columns]: [usize; 2]) -> Vec<Ann
 }
 
 /// Where pictures may be, the folder that held the last one first.
-pub struct Folders {
+pub struct PictureFolders {
     folders: Vec<PathBuf>,
     last: usize,
 }
 
-impl Folders {
+impl PictureFolders {
     pub fn new(folders: Vec<PathBuf>) -> Self {
         let mut known = Vec::new();
         folders.into_iter().filter(|folder| folder.is_dir()).for_each(|folder| {

@@ -1,6 +1,6 @@
 //! Pictures with boxes, wherever they come from: COCO, VOC, YOLO, CSV, and the embedded `scenes`.
 //!
-//! One file a format. Each gives [`listing::Section`]s, a part's pictures with their boxes; `listing` joins them: one list of
+//! One file a format. Each gives [`listing::ListedPart`]s, a part's pictures with their boxes; `listing` joins them: one list of
 //! classes for all parts, parts that are missing drawn as for classification, faults collected. [`open`] refuses data that
 //! a model cannot learn from and names what is at fault; [`survey`] takes what can be taken and lists all faults.
 //!
@@ -32,7 +32,7 @@ use super::dataset::{Origin, Origins, Part};
 use super::world::Scenes;
 use super::{Bounds, Object, Picture};
 use crate::Error;
-use listing::{Listing, Section};
+use listing::{ListedPart, Listing};
 
 /// Pictures with boxes, by index.
 pub trait DetectionDataset: Debug + Send + Sync {
@@ -50,7 +50,7 @@ pub trait DetectionDataset: Debug + Send + Sync {
     /// When it cannot be read; the error names the file.
     fn picture(&self, index: usize) -> Result<Picture, Error>;
 
-    /// The boxes of a picture. Those of YOLO are shares, so that the picture's size has to be read.
+    /// The boxes of a picture. Those of YOLO are fractions, so that the picture's size has to be read.
     ///
     /// # Errors
     /// When the picture's size is needed and cannot be read.
@@ -101,7 +101,7 @@ impl Annotation {
         Self { id, class, bounds, area: bounds[2] * bounds[3], crowd: false, difficult: false }
     }
 
-    /// Without its id and with a box as shares of a picture of `[rows, columns]`.
+    /// Without its id and with a box as fractions of a picture of `[rows, columns]`.
     #[must_use]
     pub fn object(&self, size: [usize; 2]) -> Object {
         Object { class: self.class, bounds: Bounds::from_coco(self.bounds, size), crowd: self.crowd }
@@ -194,7 +194,7 @@ struct DetectionFormat {
     /// What is there when it is this one.
     files: &'static str,
     is_here: fn(&Path) -> bool,
-    read: fn(&Path) -> Result<Vec<Section>, Error>,
+    read: fn(&Path) -> Result<Vec<ListedPart>, Error>,
 }
 
 const FORMATS: [DetectionFormat; 4] = [

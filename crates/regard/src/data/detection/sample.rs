@@ -11,7 +11,7 @@ use crate::data::{DetectionAugment, Filter, NormalisedPicture, Object, Picture, 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectionSample {
     pub picture: Picture,
-    /// Boxes are shares of this picture, whatever its size. Crowds are among them: DETR does not learn from these.
+    /// Boxes are fractions of this picture, whatever its size. Crowds are among them: DETR does not learn from these.
     pub objects: Vec<Object>,
     /// COCO's `image_id`; that of the first picture of a mosaic.
     pub image_id: u64,
@@ -68,7 +68,7 @@ impl DetectionSample {
     /// When a side is zero.
     #[must_use]
     pub fn resized(self, size: [usize; 2]) -> Self {
-        // boxes are shares
+        // boxes are fractions
         let picture =
             if size == self.picture.size() { self.picture } else { self.picture.resize(size, Filter::Bilinear) };
         Self { picture, ..self }
@@ -213,7 +213,7 @@ mod tests {
                 }
                 boxes += 1;
             }
-            // and nothing bright is outside of all boxes
+            // and nothing bright is outside all boxes
             let is_covered = |x: f64, y: f64| {
                 objects.iter().any(|object| {
                     let [x1, y1, x2, y2] = object.bounds.pixel_corners([100, 110]);

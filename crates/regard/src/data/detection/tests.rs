@@ -113,7 +113,7 @@ fn coco_is_read_as_it_is_in_the_wild() {
     assert_eq!((dataset.declared_size(0), dataset.declared_size(1)), (Some([30, 40]), None));
     assert_eq!(dataset.sample(2).unwrap().0.size(), [30, 40]);
     let issues: Vec<String> = survey(&source).unwrap().issues.iter().map(|issue| issue.place.clone()).collect();
-    assert_eq!(issues, ["category 0", "annotation 8"], "the box without area is left out and told");
+    assert_eq!(issues, ["category 0", "annotation 8"], "the box without area is left out and reported");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Folders, Issue, Section, part_of_name};
+use super::listing::{Issue, ListedPart, ListedPicture, PictureFolders, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::{entries, is_picture};
 use crate::data::labels;
@@ -55,7 +55,7 @@ fn xml_files(folder: &Path) -> Vec<PathBuf> {
     entries(folder).unwrap_or_default().into_iter().filter(|path| is_xml(path)).collect()
 }
 
-pub fn read(root: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(root: &Path) -> Result<Vec<ListedPart>, Error> {
     let mut sections = Vec::new();
     for (part, folder) in folders(root) {
         let files = xml_files(&folder);
@@ -65,7 +65,7 @@ pub fn read(root: &Path) -> Result<Vec<Section>, Error> {
         let parsed: Vec<(PathBuf, Result<Parsed, Error>)> =
             files.into_par_iter().map(|path| (path.clone(), parse(&path))).collect();
         let place = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        sections.push((Section { part, place, ..Section::default() }, folder, parsed));
+        sections.push((ListedPart { part, place, ..ListedPart::default() }, folder, parsed));
     }
     let names = root.join("classes.txt");
     let classes: Vec<String> = if names.is_file() {
@@ -180,13 +180,13 @@ impl Parsed {
 
 /// Files as pictures with boxes; ids go on from `next`.
 fn fill(
-    mut section: Section,
+    mut section: ListedPart,
     root: &Path,
     folder: &Path,
     parsed: Vec<(PathBuf, Result<Parsed, Error>)>,
     classes: &[String],
     next: &mut u64,
-) -> Section {
+) -> ListedPart {
     let by_name: HashMap<&str, usize> =
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     section.classes = classes.to_vec();
@@ -236,7 +236,7 @@ fn fill(
             }
         }
         let size = has_size.then(|| parsed.size.map(|side| side as usize));
-        section.entries.push(Entry { path: picture, id: place as u64 + 1, size, annotations, relative: false });
+        section.entries.push(ListedPicture { path: picture, id: place as u64 + 1, size, annotations, relative: false });
     }
     section
 }
@@ -244,7 +244,7 @@ fn fill(
 /// Pictures by the names of their files without endings.
 struct Pictures {
     by_stem: HashMap<String, PathBuf>,
-    folders: Folders,
+    folders: PictureFolders,
 }
 
 impl Pictures {
@@ -256,7 +256,7 @@ impl Pictures {
                 by_stem.entry(stem).or_insert(path);
             }
         }
-        Self { by_stem, folders: Folders::new(folders) }
+        Self { by_stem, folders: PictureFolders::new(folders) }
     }
 
     fn find(&mut self, stem: &str, file_name: &str) -> PathBuf {
@@ -265,7 +265,7 @@ impl Pictures {
 }
 
 /// The parts that `ImageSets/Main/{train,val,test}.txt` list.
-fn by_image_sets(root: &Path, whole: Section) -> Result<Vec<Section>, Error> {
+fn by_image_sets(root: &Path, whole: ListedPart) -> Result<Vec<ListedPart>, Error> {
     let folder = root.join("ImageSets").join("Main");
     let list = |name: &str| {
         let path = folder.join(format!("{name}.txt"));
@@ -286,13 +286,14 @@ fn by_image_sets(root: &Path, whole: Section) -> Result<Vec<Section>, Error> {
         return Ok(vec![whole]);
     }
     let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut by_stem: HashMap<String, Entry> =
+    let mut by_stem: HashMap<String, ListedPicture> =
         whole.entries.into_iter().map(|entry| (stem(&entry.path), entry)).collect();
     let mut issues = whole.issues;
     let mut sections = Vec::new();
     for (part, (path, names)) in lists {
         let place = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut section = Section { part: Some(part), place, classes: whole.classes.clone(), ..Section::default() };
+        let mut section =
+            ListedPart { part: Some(part), place, classes: whole.classes.clone(), ..ListedPart::default() };
         for name in names {
             match by_stem.remove(&name) {
                 Some(entry) => section.entries.push(entry),

@@ -1,4 +1,4 @@
-//! YOLO's texts: one for each picture, with a line `class cx cy w h` in shares of the picture for each object.
+//! YOLO's texts: one for each picture, with a line `class cx cy w h` as fractions of the picture for each object.
 //!
 //! ```text
 //! data/data.yaml              data/train/images/1.jpg       data/images/train/1.jpg      data/images/1.jpg
@@ -11,7 +11,7 @@
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Issue, Section, part_of_name};
+use super::listing::{Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::{entries, pictures_below};
 use crate::data::labels;
@@ -54,7 +54,7 @@ fn folders(root: &Path) -> Vec<(Option<Part>, PathBuf)> {
         .collect()
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let yaml = if path.is_file() { Some(path.to_path_buf()) } else { yaml_of(path) };
     let root = if path.is_file() { path.parent().unwrap_or(Path::new("")) } else { path };
     let (mut found, mut classes) = (folders(root), None);
@@ -139,11 +139,11 @@ fn label_file(picture: &Path) -> PathBuf {
     parts.iter().collect::<PathBuf>().with_extension("txt")
 }
 
-fn section(part: Option<Part>, folder: &Path, next: &mut u64) -> Result<Section, Error> {
+fn section(part: Option<Part>, folder: &Path, next: &mut u64) -> Result<ListedPart, Error> {
     let pictures = pictures_below(folder)?;
     let place = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect::<Vec<_>>();
     let place = place.into_iter().rev().collect::<Vec<_>>().join("/");
-    let mut section = Section { part, place, ..Section::default() };
+    let mut section = ListedPart { part, place, ..ListedPart::default() };
     let texts: Vec<Result<Option<String>, Error>> = pictures
         .par_iter()
         .map(|picture| {
@@ -167,12 +167,12 @@ fn section(part: Option<Part>, folder: &Path, next: &mut u64) -> Result<Section,
                 Err(reason) => section.issues.push(Issue::error(&labels, place(), reason)),
             }
         }
-        section.entries.push(Entry { path, id: number as u64 + 1, size: None, annotations, relative: true });
+        section.entries.push(ListedPicture { path, id: number as u64 + 1, size: None, annotations, relative: true });
     }
     Ok(section)
 }
 
-/// The class and left, top, width and height in shares.
+/// The class and left, top, width and height as fractions.
 fn object(line: &str) -> Result<(usize, [f64; 4]), String> {
     let mut words = line.split_whitespace();
     let class = words.next().unwrap_or("");

@@ -4,10 +4,10 @@
 //! least the threshold. Objects that are ignored (crowds, other sizes) come last and are taken only when no proper one fits;
 //! a crowd can be taken by many. Of equal overlaps the last object wins.
 
-use super::{Detection, MOST_DETECTIONS, Size, THRESHOLDS, Truth, thresholds};
+use super::{AreaRange, Detection, MOST_DETECTIONS, THRESHOLDS, Truth, thresholds};
 
 /// One class in one picture.
-pub struct Scene<'a> {
+pub struct PictureClass<'a> {
     pub truths: Vec<&'a Truth>,
     /// By falling score, at most as many as count.
     pub detections: Vec<&'a Detection>,
@@ -45,29 +45,29 @@ impl Matches {
 }
 
 /// For each class, its pictures by rising id.
-pub fn scenes<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection]) -> Vec<Vec<Scene<'a>>> {
+pub fn pairs<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection]) -> Vec<Vec<PictureClass<'a>>> {
     let mut truths: Vec<&Truth> = truths.iter().collect();
     let mut detections: Vec<&Detection> = detections.iter().collect();
     // sorting is stable: what is equal stays in the order of its list
     truths.sort_by_key(|truth| (truth.class, truth.image));
     detections.sort_by(|a, b| (a.class, a.image).cmp(&(b.class, b.image)).then_with(|| b.score.total_cmp(&a.score)));
     let (mut truths, mut detections) = (&truths[..], &detections[..]);
-    let mut scenes: Vec<Vec<Scene<'a>>> = (0..classes).map(|_| Vec::new()).collect();
+    let mut pairs: Vec<Vec<PictureClass<'a>>> = (0..classes).map(|_| Vec::new()).collect();
     loop {
         let first = [
             truths.first().map(|truth| (truth.class, truth.image)),
             detections.first().map(|detection| (detection.class, detection.image)),
         ];
-        let Some(place) = first.into_iter().flatten().min() else { return scenes };
+        let Some(place) = first.into_iter().flatten().min() else { return pairs };
         let own = truths.partition_point(|truth| (truth.class, truth.image) <= place);
         let found = detections.partition_point(|detection| (detection.class, detection.image) <= place);
         let most = found.min(MOST_DETECTIONS[2]);
-        scenes[place.0].push(Scene::new(truths[..own].to_vec(), detections[..most].to_vec()));
+        pairs[place.0].push(PictureClass::new(truths[..own].to_vec(), detections[..most].to_vec()));
         (truths, detections) = (&truths[own..], &detections[found..]);
     }
 }
 
-impl<'a> Scene<'a> {
+impl<'a> PictureClass<'a> {
     fn new(truths: Vec<&'a Truth>, detections: Vec<&'a Detection>) -> Self {
         let overlap = |detection: &&Detection| {
             let bounds = detection.bounds;
@@ -77,7 +77,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Matches at every threshold.
-    pub fn matches(&self, size: Size) -> Matches {
+    pub fn matches(&self, size: AreaRange) -> Matches {
         let is_ignored = |truth: &Truth| truth.crowd || !size.contains(truth.area);
         // proper objects first
         let mut order: Vec<usize> = (0..self.truths.len()).collect();

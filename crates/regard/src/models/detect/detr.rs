@@ -3,7 +3,7 @@
 //!
 //! Parameters have the names of facebookresearch/detr. Differences from it:
 //! - batch first, where the reference puts tokens first;
-//! - dropout stands at the end of every branch, not on attention weights and inside of the MLPs as well;
+//! - dropout stands at the end of every branch, not on attention weights and inside the MLPs as well;
 //! - queries may start as a grid of reference points ([`QueryKind::ReferencePoints`]), since learned ones take hundreds of
 //!   epochs: a query's position is the sine position of its point and its box is predicted relative to it (Conditional DETR,
 //!   arXiv:2108.06152; Anchor DETR, arXiv:2109.07107); it looks around its point with a Gaussian whose width each head
@@ -181,7 +181,7 @@ impl DetrConfig {
             query_embed: learned.then(|| Embedding { weight: normal.init([self.num_queries, dim], device) }),
             reference: (!learned).then(|| ReferencePoints::new(self, device)),
             class_embed: Linear::new(dim, self.classes + 1, device),
-            bbox_embed: BoxHead { layers: [dim, dim, 4].map(|outputs| Linear::new(dim, outputs, device)).into() },
+            bbox_embed: BoxMlp { layers: [dim, dim, 4].map(|outputs| Linear::new(dim, outputs, device)).into() },
         };
         check_parameters(detr)
     }
@@ -208,7 +208,7 @@ pub struct Detr {
     pub query_embed: Option<Embedding>,
     pub reference: Option<ReferencePoints>,
     pub class_embed: Linear,
-    pub bbox_embed: BoxHead,
+    pub bbox_embed: BoxMlp,
 }
 
 #[derive(Module, Debug)]
@@ -239,15 +239,15 @@ pub struct DetrDecoder {
 /// A point for every query.
 #[derive(Module, Debug)]
 pub struct ReferencePoints {
-    /// `[Q, 2]`: x and y as shares of the picture, before a sigmoid.
+    /// `[Q, 2]`: x and y as fractions of the picture, before a sigmoid.
     pub points: Param<Tensor<2>>,
-    /// `[layers, A]`: how far each head looks around the point, as the logarithm of a share of the picture.
+    /// `[layers, A]`: how far each head looks around the point, as the logarithm of a fraction of the picture.
     pub spread: Param<Tensor<2>>,
 }
 
 /// Three layers with rectifiers between them, and a sigmoid: cx, cy, w, h.
 #[derive(Module, Debug)]
-pub struct BoxHead {
+pub struct BoxMlp {
     pub layers: Vec<Linear>,
 }
 
@@ -256,7 +256,7 @@ pub struct BoxHead {
 pub struct DetrOutput {
     /// `[B, Q, classes + 1]` each; the last logit says that there is no object.
     pub logits: Vec<Tensor<3>>,
-    /// `[B, Q, 4]` each: cx, cy, w, h as shares of the picture without padding.
+    /// `[B, Q, 4]` each: cx, cy, w, h as fractions of the picture without padding.
     pub boxes: Vec<Tensor<3>>,
 }
 
@@ -426,7 +426,7 @@ impl ReferencePoints {
     }
 }
 
-impl BoxHead {
+impl BoxMlp {
     /// `[.., D] -> [.., 4]`, before the sigmoid.
     fn forward(&self, mut x: Tensor<3>) -> Tensor<3> {
         for (index, layer) in self.layers.iter().enumerate() {

@@ -4,7 +4,7 @@
 //! As torchvision 0.29 has it, whose names these are (`fasterrcnn_resnet50_fpn` and its second version), and as detectron2
 //! has it in the rows that DETR compares itself with: background is the last class, regions are aligned, cells have as many
 //! points as pixels, the trunk strides in its first 1x1 convolutions; DC5 reads one dilated level. Differences:
-//! - resizing and normalising are outside of the model: [`ResizeInside`](crate::data::ResizeInside). Weights of detectron2
+//! - resizing and normalising are outside the model: [`ResizeInside`](crate::data::ResizeInside). Weights of detectron2
 //!   are for BGR: they are turned when they are loaded;
 //! - classes are from 0 and background is apart: torchvision's class `i` is `i - 1` here. For COCO it has 90 of them;
 //! - losses are sums over pictures. A mean over what was sampled stays one of the pictures of this process: with several

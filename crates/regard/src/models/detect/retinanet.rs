@@ -5,7 +5,7 @@
 //! - any trunk of the zoo, and heads of local attention, as in "Stand-Alone Self-Attention in Vision Models"
 //!   (arXiv:1906.05909), which has no published code: the 3x3 convolutions of the two heads become attention, the last ones
 //!   attention and a 1x1 convolution; the pyramid stays as it is. Its 6 anchors for 90 classes follow from its parameters;
-//! - resizing and normalising outside of the model: [`ResizeInside`](crate::data::ResizeInside);
+//! - resizing and normalising outside the model: [`ResizeInside`](crate::data::ResizeInside);
 //! - classes from 0 without an unused one. Weights of torchvision for COCO have 91: the numbers that COCO gives them;
 //! - losses that are sums over pictures, so that processes can share a batch: each picture's own is divided by its
 //!   positive anchors, which follow from its objects alone.
@@ -17,7 +17,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use self::head::{Last, Layer, NamedHead};
+use self::head::{Last, NamedHead, TowerLayer};
 use super::{
     BackboneConfig, BoxPlace, BoxScore, BoxSource, DetectionLimits, DetectionLosses, DetectorBackbone, Targets,
     best_of, detection, per_anchor,
@@ -110,7 +110,7 @@ impl RetinaNetConfig {
         let boxes = self.head.init(width, places * 4, 0.0, device)?;
         check_parameters(RetinaNet {
             backbone: self.backbone.init(device)?,
-            head: Heads {
+            head: RetinaNetHead {
                 classification_head: ClassificationHead { conv: class.conv, cls_logits: class.last },
                 regression_head: RegressionHead { conv: boxes.conv, bbox_reg: boxes.last },
             },
@@ -123,30 +123,30 @@ impl RetinaNetConfig {
 #[derive(Module, Debug)]
 pub struct RetinaNet {
     pub backbone: DetectorBackbone,
-    pub head: Heads,
+    pub head: RetinaNetHead,
     #[module(skip)]
     config: RetinaNetConfig,
 }
 
 #[derive(Module, Debug)]
-pub struct Heads {
+pub struct RetinaNetHead {
     pub classification_head: ClassificationHead,
     pub regression_head: RegressionHead,
 }
 
 #[derive(Module, Debug)]
 pub struct ClassificationHead {
-    pub conv: Vec<(Layer, Option<GroupNorm>)>,
+    pub conv: Vec<(TowerLayer, Option<GroupNorm>)>,
     pub cls_logits: Last,
 }
 
 #[derive(Module, Debug)]
 pub struct RegressionHead {
-    pub conv: Vec<(Layer, Option<GroupNorm>)>,
+    pub conv: Vec<(TowerLayer, Option<GroupNorm>)>,
     pub bbox_reg: Last,
 }
 
-impl Heads {
+impl RetinaNetHead {
     /// The heads with their names.
     fn named(&self) -> [(&'static str, NamedHead<'_>); 2] {
         let ClassificationHead { conv, cls_logits } = &self.classification_head;

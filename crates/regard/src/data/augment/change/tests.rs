@@ -102,7 +102,7 @@ fn an_object_is_dropped_when_nothing_or_too_little_of_it_is_left() {
     assert_eq!(corners, [20.0, 10.0, 30.0, 20.0]);
     assert_eq!(crop.objects(&objects, 0.25).len(), 2);
     assert_eq!(crop.objects(&objects, 0.26).len(), 1);
-    // what an annotation has outside of the picture is clipped, and not counted as lost
+    // what an annotation has outside the picture is clipped, and not counted as lost
     let beyond = object([-20.0, 5.0, 20.0, 15.0]);
     assert_eq!(Changes::new(SIZE).objects(&[beyond], 1.0)[0].bounds.corners()[0], 0.0);
     assert_eq!(Changes::new(SIZE).objects(&[object([70.0, 5.0, 80.0, 15.0])], 0.0), []);

@@ -8,10 +8,10 @@ use rand::{Rng, RngExt as _};
 use super::super::{Change, Changes, Geometric};
 use crate::data::{Bounds, Filter, Object, Picture};
 
-/// The point where the quarters meet, as shares of the sides.
+/// The point where the quarters meet, as fractions of the sides.
 const MIDDLE: [f64; 2] = [0.3, 0.7];
 
-/// One picture of these rows and columns, and the objects of which at least the share `least` is left.
+/// One picture of these rows and columns, and the objects of which at least the fraction `least` is left.
 ///
 /// # Panics
 /// When a side is less than two pixels: each quarter needs one.

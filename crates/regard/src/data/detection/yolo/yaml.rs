@@ -95,7 +95,7 @@ fn numbered(item: &str) -> Option<(usize, String)> {
     Some((unquoted(number).parse().ok()?, unquoted(name)))
 }
 
-/// Up to a `#` outside of quotes, which begins a comment at the start or after a blank.
+/// Up to a `#` outside quotes, which begins a comment at the start or after a blank.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut before) = (None, ' ');
     for (place, letter) in line.char_indices() {
@@ -110,7 +110,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// The items of a list, cut at commas outside of quotes.
+/// The items of a list, cut at commas outside quotes.
 fn pieces(list: &str) -> Vec<String> {
     let (mut found, mut quote) = (vec![String::new()], None);
     for letter in list.chars() {

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::testing::noise;
 
-    /// Boxes inside of the picture, and probabilities of two classes.
+    /// Boxes inside the picture, and probabilities of two classes.
     fn boxes(count: usize, seed: u64) -> Vec<[f32; 4]> {
         let numbers: Vec<f32> = noise(4 * count, seed).iter().map(|x| 0.5 + 0.2 * x.clamp(-2.0, 2.0)).collect();
         numbers.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).collect()

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rpn::Proposal;
 use crate::boxes::{
-    Balance, BoxCoder, Corners, Draw, Level, LevelRule, Match, Matcher, RoiAlign, Sampler, SamplingPoints, clip,
+    Balance, BoxCoder, Corners, DrawId, Level, LevelRule, Match, Matcher, RoiAlign, Sampler, SamplingPoints, clip,
     has_sides, nms_by_class, roi_align_levels, rows, smooth_l1, to_tensor,
 };
 use crate::convolution::Convolve;
@@ -238,7 +238,7 @@ impl RoiHeads {
                 matches.iter().enumerate().filter(|(_, matched)| wanted(matched)).map(|(at, _)| at).collect()
             };
             let all = [of(|matched| matched.object().is_some()), of(|matched| *matched == Match::Background)];
-            let drawn = sampler.sample(Draw::Regions { image }, &all[0], &all[1], self.config.sample);
+            let drawn = sampler.sample(DrawId::Regions { image }, &all[0], &all[1], self.config.sample);
             for &candidate in drawn.iter().flatten() {
                 let label = match matches[candidate].object() {
                     Some(object) => {

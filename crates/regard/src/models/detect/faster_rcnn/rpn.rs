@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::boxes::{
-    Anchors, Balance, BoxCoder, Corners, Draw, Level, Match, Matcher, Sampler, binary_cross_entropy, clip, has_sides,
+    Anchors, Balance, BoxCoder, Corners, DrawId, Level, Match, Matcher, Sampler, binary_cross_entropy, clip, has_sides,
     nms_by_class, rows, smooth_l1, to_tensor,
 };
 use crate::convolution::Convolve;
@@ -169,7 +169,7 @@ impl Rpn {
                 matches.iter().enumerate().filter(|(_, matched)| wanted(matched)).map(|(anchor, _)| anchor).collect()
             };
             let all = [of(|matched| matched.object().is_some()), of(|matched| *matched == Match::Background)];
-            let drawn = sampler.sample(Draw::Anchors { image }, &all[0], &all[1], self.config.sample);
+            let drawn = sampler.sample(DrawId::Anchors { image }, &all[0], &all[1], self.config.sample);
             for (drawn, label) in drawn.iter().zip([1.0, 0.0]) {
                 sampled.extend(drawn.iter().map(|anchor| image * count + anchor));
                 labels.extend(drawn.iter().map(|_| label));

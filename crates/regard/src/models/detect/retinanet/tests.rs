@@ -154,7 +154,7 @@ fn heads_of_attention_are_those_of_their_reference() {
     let config = HeadConfig { layers: 4, kind, groups: None };
     let class = config.init(width, places * classes, 0.0, &device).unwrap();
     let boxes = config.init(width, places * 4, 0.0, &device).unwrap();
-    let heads = Heads {
+    let heads = RetinaNetHead {
         classification_head: ClassificationHead { conv: class.conv, cls_logits: class.last },
         regression_head: RegressionHead { conv: boxes.conv, bbox_reg: boxes.last },
     };
