@@ -1,5 +1,5 @@
-//! `regard eval`: how good is a model? Pictures with classes are measured here, in several respects; everything else as its task
-//! says.
+//! `regard eval`: how good is a model? Pictures with classes are measured here, in several respects; everything else as its
+//! task says.
 
 mod classes;
 mod pictures;

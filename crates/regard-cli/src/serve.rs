@@ -20,8 +20,8 @@ const TOKEN: &str = "REGARD_TOKEN";
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A model: a run folder (of pictures, boxes or sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a
-    /// folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
+    /// A model: a run folder (of pictures, boxes or sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS,
+    /// `hf:owner/name[@revision]`, a folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
     #[arg(value_name = "[NAME:]MODEL")]
     models: Vec<String>,
 

@@ -81,7 +81,8 @@ fn what_is_no_picture_and_no_detector_is_named() {
     assert!(stdout_of(folder.path(), &["detect", &point.display().to_string()]).contains("nothing"));
 }
 
-/// Validation scenes as COCO files in `coco`, with mistakes of an annotator: classes of the first are wrong, the second has no box.
+/// Validation scenes as COCO files in `coco`, with mistakes of an annotator: classes of the first are wrong, the second has
+/// no box.
 fn coco(folder: &Path, count: usize) {
     let folder = folder.join("coco");
     fs::create_dir(&folder).unwrap();

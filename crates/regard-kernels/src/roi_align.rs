@@ -93,8 +93,8 @@ impl RoiAlign {
         })
     }
 
-    /// How much each row of the map counts for each row of a region's grid, `[rows, H]`, and the same of columns, `[columns, W]`:
-    /// a grid is the product of the first, the map, and the second transposed.
+    /// How much each row of the map counts for each row of a region's grid, `[rows, H]`, and the same of columns, `[columns,
+    /// W]`: a grid is the product of the first, the map, and the second transposed.
     #[must_use]
     pub fn weights(&self, corners: [f32; 4], [height, width]: [usize; 2]) -> [Vec<f32>; 2] {
         assert!(height > 0 && width > 0, "roi_align: features of {height} x {width}");

@@ -1,8 +1,8 @@
 //! Analyses of models.
 //!
 //! One image: [`explain()`] runs a model once and keeps its [`Attention`], which [`maps()`], [`rollout()`]
-//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box; [`cross_attention`] and
-//! [`point_attention`] are for DETR. Many pictures: [`HeadMeans`] of [`distance()`] and [`entropy()`],
+//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box;
+//! [`cross_attention`] and [`point_attention`] are for DETR. Many pictures: [`HeadMeans`] of [`distance()`] and [`entropy()`],
 //! [`Fields`], [`Cka`], [`QueryBoxes`]. No picture: [`positions()`], [`filters()`], [`papers`].
 //! Results are plain data, each with a [`Check`] of a law that it must fulfil.
 

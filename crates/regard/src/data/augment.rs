@@ -124,8 +124,8 @@ impl Augment {
         self.draw(picture.size(), preprocess, image, random).image(picture, preprocess)
     }
 
-    /// The changes of pictures of this size. All random numbers are drawn here, so that the changes can be applied to all frames of a
-    /// clip, and to boxes.
+    /// The changes of pictures of this size. All random numbers are drawn here, so that the changes can be applied to all
+    /// frames of a clip, and to boxes.
     ///
     /// # Panics
     /// When a side of the image is zero, or where `validate` has an error.

@@ -43,7 +43,8 @@ impl DetectionPreprocess {
         Self { resize: DetectionResize::ShortSide(ShortSide { short: 800, longest: Some(1333) }), ..Self::as_it_is(1) };
     /// The preprocessing of torchvision's detectors.
     pub const TORCHVISION: Self = Self { resize: DetectionResize::Inside(ResizeInside::COCO), ..Self::as_it_is(32) };
-    /// The preprocessing of detectron2's Caffe weights: means from 0 to 255, no deviation. BGR becomes RGB when weights are loaded.
+    /// The preprocessing of detectron2's Caffe weights: means from 0 to 255, no deviation. BGR becomes RGB when weights are
+    /// loaded.
     pub const DETECTRON2: Self = Self {
         mean: [123.675 / 255.0, 116.28 / 255.0, 103.53 / 255.0],
         std: [1.0 / 255.0; 3],

@@ -50,7 +50,8 @@ pub trait Samples: Clone + Debug + Send + Sync + 'static {
 
     /// How a batch is mixed with the batch of its partners; if `None`, partners are not loaded.
     ///
-    /// The partner of the first sample of a batch, over all ranks, is the last, and so on; partners are in the order of the batch.
+    /// The partner of the first sample of a batch, over all ranks, is the last, and so on; partners are in the order of the
+    /// batch.
     fn mix(&self, _id: BatchId) -> Option<Mixing<Self::Batch>> {
         None
     }

@@ -19,7 +19,8 @@ pub struct Order {
     /// How many times a sample occurs in a row, each time changed differently: repeated augmentation
     /// (Hoffer et al. 2020). An epoch keeps its length, so that it sees 1 / repeats of the samples.
     pub repeats: usize,
-    /// `None` is the order of the dataset with a short last batch, for evaluation; with a seed, shuffled without the short batch.
+    /// `None` is the order of the dataset with a short last batch, for evaluation; with a seed, shuffled without the short
+    /// batch.
     pub seed: Option<u64>,
     /// The rank and the number of ranks; each makes an equal part of every batch.
     pub rank: usize,

@@ -34,7 +34,7 @@ pub struct Truth {
     pub bounds: [f64; 4],
     /// The annotation's own area, in pixels; that of the mask where there is one.
     pub area: f64,
-    /// One box around many objects, which no detection has to find.
+    /// One box around many objects, not counted when missed.
     pub crowd: bool,
 }
 

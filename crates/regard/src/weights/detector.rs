@@ -53,8 +53,8 @@ pub struct EmbeddedDetector {
     weights: &'static [u8],
 }
 
-/// Detectors that come with the library, trained here on `scenes`: `docs/results.md` has the command, `examples/embed_detector.rs`
-/// makes the files of the run.
+/// Detectors that come with the library, trained here on `scenes`: `docs/results.md` has the command,
+/// `examples/embed_detector.rs` makes the files of the run.
 pub static EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[EmbeddedDetector {
     name: "scenes-retinanet",
     model: include_str!("../../assets/scenes/model.toml"),

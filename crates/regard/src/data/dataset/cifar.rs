@@ -18,7 +18,7 @@ pub const SIDE: usize = 32;
 /// Bytes of a picture.
 pub const BYTES: usize = 3 * SIDE * SIDE;
 
-/// What differs between the two.
+/// What CIFAR-10 and CIFAR-100 differ in.
 struct Version {
     train: &'static [&'static str],
     test: &'static str,
@@ -36,7 +36,7 @@ const TEN: Version = Version {
     names: "batches.meta.txt",
 };
 
-/// Of a coarse and a fine label, the fine one is the class.
+/// The fine label is the class, not the coarse one.
 const HUNDRED: Version =
     Version { train: &["train.bin"], test: "test.bin", labels: 2, classes: 100, names: "fine_label_names.txt" };
 

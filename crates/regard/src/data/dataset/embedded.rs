@@ -1,7 +1,7 @@
-//! A balanced part of Fashion-MNIST inside the library: 1,200 training and 200 test pictures of every class.
+//! A balanced subset of Fashion-MNIST, embedded: 1,200 training and 200 test pictures of every class.
 //! Xiao et al. 2017, arXiv:1708.07747; MIT licence, `assets/fashion/LICENSE`.
 //!
-//! `examples/embed_fashion.rs` makes the files; they are unpacked once, when somebody asks for them.
+//! `examples/embed_fashion.rs` makes the files; they are unpacked once, on first use.
 
 use std::sync::{Arc, LazyLock};
 
@@ -47,7 +47,7 @@ pub fn garment(test: bool, class: usize, index: usize) -> &'static [u8] {
     &block.pixels[(index * CLASSES.len() + class) * SIDE * SIDE..][..SIDE * SIDE]
 }
 
-/// Pictures of the classes in turn: the first of each class, then the second of each.
+/// Interleaves classes: the first picture of each class, then the second of each, and so on.
 fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<PackedFile> {
     let pixels = unpack(packed, of_class * CLASSES.len()).expect("the files are ours");
     let labels = (0..of_class * CLASSES.len()).map(|index| (index % CLASSES.len()) as u8).collect();
@@ -76,7 +76,7 @@ mod tests {
         assert!(pictures(&TRAIN_BLOCK).is_disjoint(&pictures(&TEST_BLOCK)));
         let names = |part: &dyn Dataset| (0..part.len()).map(|index| part.name(index)).collect::<HashSet<_>>();
         assert!(names(&*train).is_disjoint(&names(&*validation)));
-        // drawn by their indices: the same for everybody, for good
+        // drawn by their indices: always the same
         let first: Vec<String> = (0..3).map(|index| validation.name(index)).collect();
         assert_eq!(first, ["fashion train #39", "fashion train #49", "fashion train #51"]);
         let all = open(Part::All);

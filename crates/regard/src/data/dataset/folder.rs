@@ -6,11 +6,11 @@
 //! flowers/tulip/3.jpg         flowers/val/rose/3.jpg
 //! ```
 //!
-//! Labels are in the order of the names of the folders. Pictures may be in folders below these.
+//! Labels are in the order of the folders' names. Pictures may be in subfolders.
 //!
-//! With `train/`, `val/` and `test/` each part is its folder; `val` may also be called `valid`, `validation` or `dev`.
-//! With `train/` and `val/` alone, as ImageNet has it, `val/` is what is measured once at the end, so it is the test, and
-//! validation is a tenth of `train/`. With `train/` and `test/` validation is a tenth of `train/`, too.
+//! With `train/`, `val/` and `test/` each part has its folder; `val` may also be `valid`, `validation` or `dev`.
+//! With `train/` and `val/` alone, as in ImageNet, `val/` is the test part, measured once at the end, and
+//! validation is a tenth of `train/`, as it is with `train/` and `test/`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 enum Folders {
     /// All in one folder.
     Whole(PathBuf),
-    /// In a folder for each part; validation may have none.
+    /// In a folder per part; validation may have none.
     Parts { train: PathBuf, validation: Option<PathBuf>, test: PathBuf },
 }
 
@@ -95,7 +95,7 @@ fn folders(root: &Path) -> Result<Folders, Error> {
     })
 }
 
-/// Whether a folder is one of classes; a class called `train` holds pictures instead.
+/// Whether a folder holds classes; a class called `train` holds pictures instead.
 fn holds_classes(folder: &Path) -> Result<bool, Error> {
     Ok(folder.is_dir() && is_here(folder) && !entries(folder)?.iter().any(|path| is_picture(path)))
 }
@@ -119,7 +119,7 @@ fn class_names(roots: &[&Path]) -> Result<Vec<String>, Error> {
 fn samples(root: &Path, classes: &[String]) -> Result<Vec<Sample>, Error> {
     let mut samples = Vec::new();
     for folder in class_folders(root)? {
-        // the names are those of these very folders, unless one appeared a moment ago
+        // every folder was listed, unless it appeared a moment ago
         let Ok(label) = classes.binary_search(&class_name(&folder)) else { continue };
         samples.extend(pictures_below(&folder)?.into_iter().map(|path| Sample { path, label }));
     }

@@ -1,4 +1,4 @@
-//! Gray pictures in the IDX format of MNIST and Fashion-MNIST, plain or packed by gzip.
+//! Gray pictures in the IDX format of MNIST and Fashion-MNIST, plain or compressed by gzip.
 //!
 //! A header of big-endian numbers (a kind, then the sizes), then bytes. Classes are the digits, the names of
 //! Fashion-MNIST in a folder with `fashion` in its path, or the lines of `classes.txt` beside the files.
@@ -86,7 +86,7 @@ fn read_idx<const D: usize>(path: &Path, kind: u32) -> Result<([u64; D], Vec<u8>
     Ok((sizes, content))
 }
 
-/// A file by the names under which it is spread.
+/// A file by any of its usual names.
 fn find(folder: &Path, part: &str, what: &str) -> Option<PathBuf> {
     let dotted = what.replace('-', ".");
     let names = [format!("{part}-{what}-ubyte"), format!("{part}-{dotted}-ubyte")];

@@ -1,4 +1,4 @@
-//! Small pictures of one size, kept in memory as their files have them.
+//! Small pictures of one size, kept in memory in the layout of their files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Dataset, Picture};
 use crate::Error;
 
-/// How the pixels of a picture follow each other.
+/// The memory layout of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PixelOrder {
     /// `[H, W]`
@@ -46,7 +46,7 @@ pub struct PackedPictures {
 
 impl PackedPictures {
     /// # Errors
-    /// When a block has pixels of more or fewer pictures than labels, or labels without a class.
+    /// When a file has more or fewer pictures than labels, or a label without a class.
     pub fn new(
         classes: Vec<String>,
         size: [usize; 2],

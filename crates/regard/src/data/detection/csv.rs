@@ -1,9 +1,9 @@
-//! A CSV table with a line for each box: `image,x1,y1,x2,y2,class`.
+//! A CSV table with one line per box: `image,x1,y1,x2,y2,class`.
 //!
 //! With a heading, columns may have other names and any order, and may also be `width`, `height`, `area`, `iscrowd`,
-//! `difficult` and `part`, as TensorFlow's and our own tables have some of them. Without one, it is the table of keras-retinanet.
-//! A line whose box is empty is a picture without objects. Files are relative to the table. Classes are in the order of
-//! the alphabet, or as `classes.txt` (a name a line) or `classes.csv` (`name,number`) beside the table has them.
+//! `difficult` and `part`, as in TensorFlow's and our own tables. Without one, it is the format of keras-retinanet.
+//! A line with an empty box is a picture without objects. Paths are relative to the table. Classes are in alphabetical
+//! order, or in that of `classes.txt` (one name per line) or `classes.csv` (`name,number`) next to the table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const PARTS: [&str; 3] = ["part", "split", "set"];
 /// Tables in a folder.
 const FILES: [&str; 4] = ["boxes.csv", "annotations.csv", "_annotations.csv", "labels.csv"];
 
-/// Where the columns are.
+/// The indices of the columns.
 #[derive(Clone, Debug)]
 struct Columns {
     image: usize,
@@ -42,7 +42,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// From the first line of a table; none if it is no table of boxes.
+    /// From the first line of a table; `None` if it is not a table of boxes.
     fn of(record: &csv::StringRecord) -> Option<Self> {
         let column =
             |names: &[&str]| record.iter().position(|cell| names.contains(&cell.trim().to_lowercase().as_str()));
@@ -120,7 +120,7 @@ fn reader(bytes: &[u8]) -> csv::Reader<&[u8]> {
 struct BoxRow {
     line: u64,
     image: String,
-    /// None for a picture without objects.
+    /// `None` for a picture without objects.
     corners: Option<[f64; 4]>,
     class: String,
     size: Option<[usize; 2]>,

@@ -6,9 +6,9 @@
 //! VOC2007/ImageSets/Main/train.txt          data/valid/2.xml
 //! ```
 //!
-//! Pixels count from 1 and both corners belong to the box, so that it is `[xmin - 1, ymin - 1, xmax, ymax]` as detectron2
-//! has it. `filename` often is another one: the picture with the name of the XML file comes first. Classes are in the order of
-//! the alphabet, or as `classes.txt` has them. `<area>` and `<iscrowd>` are read where [`super::convert`] wrote them.
+//! Pixels count from 1 and both corners are inside the box, so that it becomes `[xmin - 1, ymin - 1, xmax, ymax]` as in
+//! detectron2. `filename` is often wrong: a picture with the name of the XML file comes first. Classes are in alphabetical
+//! order, or in that of `classes.txt`. `<area>` and `<iscrowd>` are our own, written by [`super::convert`].
 
 use quick_xml::events::Event;
 use quick_xml::reader::Reader;
@@ -24,7 +24,7 @@ use crate::{Error, file};
 
 /// The most bytes of a file.
 const MOST_BYTES: u64 = 1 << 26;
-/// The deepest that elements are in each other.
+/// Maximum nesting of elements.
 const MOST_DEPTH: usize = 64;
 /// The most pixels of a side; a larger one is a wrong number.
 const MOST_SIDE: f64 = 1e6;
@@ -33,7 +33,7 @@ pub fn is_here(path: &Path) -> bool {
     path.is_dir() && folders(path).iter().any(|(_, folder)| !xml_files(folder).is_empty())
 }
 
-/// Where XML files may be, with the part that a folder's name tells.
+/// Candidate folders of XML files, with the part according to their names.
 fn folders(root: &Path) -> Vec<(Option<Part>, PathBuf)> {
     if root.join("Annotations").is_dir() {
         return vec![(None, root.join("Annotations"))];
@@ -86,7 +86,7 @@ pub fn read(root: &Path) -> Result<Vec<ListedPart>, Error> {
     }
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug, Default)]
 struct Parsed {
     file_name: String,
@@ -98,7 +98,7 @@ struct Parsed {
 #[derive(Debug)]
 struct ParsedObject {
     name: String,
-    /// `xmin`, `ymin`, `xmax` and `ymax`; the text of what is no number.
+    /// `xmin`, `ymin`, `xmax` and `ymax`, or the text that is not a number.
     corners: [Result<f64, String>; 4],
     difficult: bool,
     crowd: bool,
@@ -178,7 +178,7 @@ impl Parsed {
     }
 }
 
-/// Files as pictures with boxes; ids go on from `next`.
+/// Pictures with boxes from files; ids continue from `next`.
 fn fill(
     mut section: ListedPart,
     root: &Path,
@@ -226,7 +226,7 @@ fn fill(
             }
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|side| *object.corners[side].as_ref().unwrap_or(&f64::NAN));
             let bounds = [x1 - 1.0, y1 - 1.0, x2 - (x1 - 1.0), y2 - (y1 - 1.0)];
-            // two equal corners are a click of an annotation tool, not an object of one pixel
+            // equal corners are a click in an annotation tool, not an object of one pixel
             let drawn = if [x1, y1] == [x2, y2] { [bounds[0], bounds[1], 0.0, 0.0] } else { bounds };
             if section.check_bounds(&path, place, "bndbox", drawn) {
                 *next += 1;
@@ -241,7 +241,7 @@ fn fill(
     section
 }
 
-/// Pictures by the names of their files without endings.
+/// Pictures by their file names without extensions.
 struct Pictures {
     by_stem: HashMap<String, PathBuf>,
     folders: PictureFolders,
@@ -264,7 +264,7 @@ impl Pictures {
     }
 }
 
-/// The parts that `ImageSets/Main/{train,val,test}.txt` list.
+/// The parts according to `ImageSets/Main/{train,val,test}.txt`.
 fn by_image_sets(root: &Path, whole: ListedPart) -> Result<Vec<ListedPart>, Error> {
     let folder = root.join("ImageSets").join("Main");
     let list = |name: &str| {

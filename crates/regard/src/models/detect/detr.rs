@@ -263,8 +263,8 @@ pub struct DetrOutput {
 impl Detr {
     /// Records the map of the trunk's stages (`backbone.0.body.layer4`), what layers give
     /// (`transformer.encoder.layers.0`, `transformer.decoder.layers.0`) and their attention: of cells to cells
-    /// (`transformer.encoder.layers.0.self_attn.weights`), of queries to queries (`transformer.decoder.layers.0.self_attn.weights`)
-    /// and to cells (`transformer.decoder.layers.0.multihead_attn.weights`).
+    /// (`transformer.encoder.layers.0.self_attn.weights`), of queries to queries
+    /// (`transformer.decoder.layers.0.self_attn.weights`) and to cells (`transformer.decoder.layers.0.multihead_attn.weights`).
     ///
     /// # Panics
     /// When pictures have other channels.
