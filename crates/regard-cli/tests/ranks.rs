@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// What no wait of a test may reach.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// A folder of three classes of noise, and room for runs.
+/// A folder with data of three classes of noise, and with runs.
 struct Workspace(tempfile::TempDir);
 
 impl Workspace {

@@ -9,7 +9,7 @@ use crate::device::cpu;
 use crate::train::{Event, Outcome, Recipe, SingleProcess, Task, TrainOptions, checkpoint, read_history, train};
 use crate::weights::{Tensors, tensors, to_bytes};
 
-/// Trains until a step, or to the end.
+/// Trains up to a step, or to the end.
 pub fn train_until<T: Task>(folder: &Path, recipe: &Recipe<T::Section>, stop: Option<usize>) -> Outcome {
     let mut watch = |event: Event| match event {
         Event::Step(record) => Some(record.step) != stop,
@@ -55,7 +55,7 @@ pub fn assert_two_learn_as_one<T: Task>(place: &Path, recipe: &Recipe<T::Section
 where
     T::Section: Sync,
 {
-    // both begin with weights of a file: fresh ones come from a generator that two threads would share
+    // both start with weights of a file: random ones come from a generator that two threads would share
     let (_, fresh) = T::open(recipe, &BTreeMap::new()).unwrap().begin(false, &cpu()).unwrap();
     let begin = place.join("begin.safetensors");
     fs::write(&begin, to_bytes(&tensors(&fresh), &begin).unwrap()).unwrap();

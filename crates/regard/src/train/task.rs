@@ -47,7 +47,7 @@ pub trait Objective: Debug {
     fn losses(&self, model: &Self::Model, batch: &Self::Batch, counts: &[f64], draw_id: u64) -> Result<Losses, Error>;
 }
 
-/// The fraction that a batch has in the loss of a step.
+/// The weight of a batch in the loss of a step.
 #[derive(Clone, Debug)]
 pub struct Losses {
     /// What the gradient is of.
@@ -210,7 +210,7 @@ pub trait Task: Debug + Sized {
     /// What a report says of the model and the data: names and values.
     fn facts(&self) -> Vec<(String, String)>;
 
-    /// What the model costs, for its nominal input.
+    /// The cost of the model for its nominal input.
     ///
     /// # Errors
     /// When the model cannot be so.

@@ -95,7 +95,7 @@ impl BackboneConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<DetectorBackbone, Error> {
         let inputs = self.inputs()?;
         if self.pyramid.is_none() && inputs.len() > 1 {

@@ -133,7 +133,7 @@ macro_rules! detectors {
             /// The detector with fresh parameters, which come to be when they are first used.
             ///
             /// # Errors
-            /// When a field cannot work; the error names it.
+            /// When a field is out of range; the error names it.
             pub fn init(&self, device: &Device) -> Result<Detector, Error> {
                 match self {
                     $(Self::$variant(config) => {

@@ -133,7 +133,7 @@ impl DetrConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -158,7 +158,7 @@ impl DetrConfig {
     /// The detector with fresh parameters, which come to be when they are first used.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Detr, Error> {
         self.validate()?;
         let (layer, dim) = (self.layer(), self.dim);
@@ -191,7 +191,7 @@ impl DetrConfig {
     /// The costs for a picture of this size, without making a parameter.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn ledger(&self, [rows, columns]: [usize; 2]) -> Result<Ledger, Error> {
         Ok(Ledger::of(&self.init(&device::cpu())?, [3, rows, columns]))
     }

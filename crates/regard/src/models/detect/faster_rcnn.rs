@@ -56,7 +56,7 @@ const fn limits() -> DetectionLimits {
 
 impl FasterRcnnConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -72,7 +72,7 @@ impl FasterRcnnConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<FasterRcnn, Error> {
         self.validate()?;
         let width = self.backbone.width()?;

@@ -88,7 +88,7 @@ const PRIOR: f64 = 0.01;
 
 impl RetinaNetConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -101,7 +101,7 @@ impl RetinaNetConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<RetinaNet, Error> {
         self.validate()?;
         let (width, places) = (self.backbone.width()?, self.anchors.per_place());

@@ -7,7 +7,7 @@ use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, Tr
 use crate::{device, file};
 use std::path::{Path, PathBuf};
 
-/// A folder of three classes of noise, and room for runs.
+/// A folder with data of three classes of noise, and with runs.
 struct Workspace(tempfile::TempDir);
 
 impl Workspace {
@@ -29,7 +29,7 @@ impl Workspace {
         self.0.path().join(name)
     }
 
-    /// 33 training pictures, 3 of validation, 9 of the test; 3 epochs of 4 steps.
+    /// 33 training, 3 validation and 9 test pictures; 3 epochs of 4 steps.
     fn recipe(&self) -> Recipe {
         let text = "
             epochs = 3
@@ -43,7 +43,7 @@ impl Workspace {
         recipe
     }
 
-    /// With everything on that has a state or draws numbers.
+    /// With every option that has a state or draws random numbers.
     fn rich(&self) -> Recipe {
         let mut recipe = self.recipe();
         (recipe.common.accumulate, recipe.common.ema, recipe.common.clip) = (2, 0.9, 1.0);
@@ -55,12 +55,12 @@ impl Workspace {
     }
 }
 
-/// Trains as the tests do.
+/// Trains in one process.
 fn train_with(folder: &Path, recipe: &Recipe, watch: &mut dyn FnMut(Event) -> bool) -> Result<Outcome, Error> {
     train::train::<Classification>(folder, recipe, TrainOptions::default(), &device::cpu(), &SingleProcess, watch)
 }
 
-/// Trains until a step, or to the end.
+/// Trains up to a step, or to the end.
 fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
     let mut watch = |event: Event| match event {
         Event::Step(record) => Some(record.step) != stop,
@@ -69,7 +69,7 @@ fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
     train_with(folder, recipe, &mut watch).unwrap()
 }
 
-/// Everything that a run leaves, but for its times.
+/// All files of a run, without times.
 fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Progress, History) {
     let files = ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "classes.txt"];
     let files = files.map(|name| std::fs::read(folder.join(name)).unwrap()).to_vec();
@@ -81,7 +81,7 @@ fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Progress, History)
 }
 
 #[test]
-fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
     let workspace = Workspace::new();
     for model in ["vit-nano", "resnet-nano"] {
         let mut recipe = workspace.rich();
@@ -104,7 +104,7 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
 }
 
 #[test]
-fn the_mean_loss_of_an_epoch_is_not_made_of_numbers_that_were_read_back() {
+fn the_mean_loss_of_an_epoch_does_not_depend_on_numbers_read_back_from_json() {
     let workspace = Workspace::new();
     let recipe = workspace.recipe();
     let (straight, resumed) = (workspace.run("straight"), workspace.run("resumed"));
@@ -125,7 +125,7 @@ fn the_mean_loss_of_an_epoch_is_not_made_of_numbers_that_were_read_back() {
 }
 
 #[test]
-fn the_number_of_workers_and_the_times_of_checkpoints_change_nothing() {
+fn the_numbers_of_workers_and_checkpoints_change_nothing() {
     let workspace = Workspace::new();
     let recipe = workspace.rich();
     train_until(&workspace.run("one"), &recipe, None);
@@ -170,7 +170,7 @@ fn a_finished_run_does_nothing_more() {
 }
 
 #[test]
-fn patience_ends_a_run_that_does_not_get_better() {
+fn patience_ends_a_run_that_no_longer_improves() {
     let workspace = Workspace::new();
     let still = Optimiser::Adamw { rate: 0.0, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.0 };
     let mut recipe = workspace.recipe();
@@ -180,7 +180,7 @@ fn patience_ends_a_run_that_does_not_get_better() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_names_the_step_the_rate_and_the_last_good_checkpoint() {
+fn a_loss_that_is_not_finite_names_the_step_the_learning_rate_and_the_last_good_checkpoint() {
     let workspace = Workspace::new();
     let wild = Optimiser::Sgd { rate: 1e3, momentum: 0.9, nesterov: false, decay: 1e3 };
     let schedule = Schedule { shape: Shape::Constant, ..Schedule::default() };
@@ -196,13 +196,13 @@ fn a_loss_that_is_not_finite_names_the_step_the_rate_and_the_last_good_checkpoin
 }
 
 #[test]
-fn weights_of_other_classes_and_another_size_begin_a_run_with_a_new_head() {
+fn weights_for_other_classes_and_another_size_start_a_run_with_a_new_head() {
     let workspace = Workspace::new();
     let recipe = workspace.recipe();
     train_until(&workspace.run("first"), &recipe, None);
     std::fs::remove_dir_all(workspace.run("data").join("class2")).unwrap();
     let mut finer = recipe;
-    // a run folder is a name of a model
+    // a run folder is also a name of a model
     (finer.common.weights, finer.common.epochs) = (Some(workspace.run("first").display().to_string()), 1);
     finer.common.set.insert("image".into(), toml::Value::from(vec![16, 16]));
     finer.common.optimiser = Optimiser::Sgd { rate: 0.0, momentum: 0.9, nesterov: false, decay: 0.0 };
@@ -215,7 +215,7 @@ fn weights_of_other_classes_and_another_size_begin_a_run_with_a_new_head() {
 }
 
 #[test]
-fn fewer_pictures_than_a_batch_and_a_folder_of_something_else_are_told() {
+fn too_few_pictures_and_a_folder_that_is_not_a_run_are_errors() {
     let workspace = Workspace::new();
     let error_of =
         |recipe: &Recipe, name: &str| train_with(&workspace.run(name), recipe, &mut |_| true).unwrap_err().to_string();
@@ -227,7 +227,7 @@ fn fewer_pictures_than_a_batch_and_a_folder_of_something_else_are_told() {
 }
 
 #[test]
-fn the_teacher_may_be_a_run_folder_and_its_part_of_the_loss_has_a_name() {
+fn the_teacher_may_be_a_run_folder_and_its_loss_is_reported_by_name() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe();
     recipe.common.epochs = 1;
@@ -267,7 +267,7 @@ fn the_test_part_is_measured_once_with_the_best_weights_and_chooses_nothing() {
 }
 
 #[test]
-fn a_start_that_failed_for_want_of_weights_leaves_nothing_that_refuses_the_next() {
+fn a_start_that_failed_for_missing_weights_does_not_block_the_next() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe();
     recipe.common.weights = Some(workspace.run("no.safetensors").display().to_string());
@@ -277,7 +277,7 @@ fn a_start_that_failed_for_want_of_weights_leaves_nothing_that_refuses_the_next(
 }
 
 #[test]
-fn a_finished_run_whose_weights_are_gone_says_so() {
+fn a_finished_run_with_missing_weights_is_an_error() {
     let workspace = Workspace::new();
     let recipe = workspace.recipe();
     train_until(&workspace.run("run"), &recipe, None);
@@ -287,7 +287,7 @@ fn a_finished_run_whose_weights_are_gone_says_so() {
 }
 
 #[test]
-fn a_run_whose_manifests_are_gone_does_not_begin_again_without_a_word() {
+fn a_run_with_missing_manifests_does_not_silently_start_again() {
     let workspace = Workspace::new();
     let recipe = workspace.recipe();
     train_until(&workspace.run("run"), &recipe, Some(6));
@@ -299,7 +299,7 @@ fn a_run_whose_manifests_are_gone_does_not_begin_again_without_a_word() {
 }
 
 #[test]
-fn a_resumed_run_may_become_longer_and_only_then() {
+fn a_resumed_run_may_become_longer_but_nothing_else() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe();
     train_until(&workspace.run("run"), &recipe, None);
@@ -314,7 +314,7 @@ fn a_resumed_run_may_become_longer_and_only_then() {
 }
 
 #[test]
-fn epochs_without_number_are_refused_and_do_not_wrap() {
+fn a_huge_number_of_epochs_is_refused_and_does_not_wrap() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe();
     for epochs in [i64::MAX as usize, usize::MAX] {
@@ -325,7 +325,7 @@ fn epochs_without_number_are_refused_and_do_not_wrap() {
 }
 
 #[test]
-fn what_a_killed_process_was_writing_is_removed() {
+fn partial_files_of_a_killed_process_are_removed() {
     let workspace = Workspace::new();
     let recipe = workspace.recipe();
     train_until(&workspace.run("run"), &recipe, Some(2));
@@ -346,12 +346,12 @@ fn a_run_folder_may_have_a_name_that_is_not_utf_8() {
 }
 
 #[test]
-fn a_run_from_before_there_was_a_validation_part_goes_on_as_it_was() {
+fn a_run_without_a_validation_part_continues_as_it_was() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe();
     recipe.common.validation = Validation::Test;
     train_until(&workspace.run("run"), &recipe, Some(4));
-    // as such runs were written
+    // as older versions wrote such runs
     let path = workspace.run("run").join("recipe.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let old: Vec<&str> =

@@ -57,7 +57,7 @@ const FILES: [&str; 6] =
     ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "tokenizer.json"];
 
 #[test]
-fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
     let workspace = Workspace::new();
     for model in MODELS {
         let mut recipe = workspace.recipe(model);
@@ -66,7 +66,7 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
     }
 }
 
-/// A recipe that learns a few lines by heart.
+/// A recipe that overfits a few lines.
 fn by_heart(workspace: &Workspace, model: &str) -> Recipe {
     let mut recipe = workspace.recipe(model).with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 150;
@@ -77,7 +77,7 @@ fn by_heart(workspace: &Workspace, model: &str) -> Recipe {
 }
 
 #[test]
-fn a_masked_model_learns_lines_by_heart_and_fills_them() {
+fn a_masked_model_overfits_a_few_lines_and_fills_their_masks() {
     let workspace = Workspace::new();
     let run = workspace.run("run");
     train_until::<Language>(&run, &by_heart(&workspace, "masked-nano"), None);
@@ -102,7 +102,7 @@ fn a_masked_model_learns_lines_by_heart_and_fills_them() {
 }
 
 #[test]
-fn a_causal_model_learns_lines_by_heart_and_writes_on() {
+fn a_causal_model_overfits_a_few_lines_and_continues_them() {
     let workspace = Workspace::new();
     let run = workspace.run("run");
     train_until::<Language>(&run, &by_heart(&workspace, "causal-nano"), None);
@@ -110,7 +110,7 @@ fn a_causal_model_learns_lines_by_heart_and_writes_on() {
     let rest = Continuation { length: 30, temperature: 0.0, seed: 0 };
     assert_eq!(bundle.write_on("the dog", rest).unwrap(), "the dog barks at the moon");
     assert_eq!(bundle.write_on("the dog", Continuation { length: 1, ..rest }).unwrap(), "the dog barks");
-    // what is drawn depends on the seed alone
+    // draws depend on the seed alone
     let drawn = |seed| bundle.write_on("", Continuation { temperature: 1.0, seed, ..rest }).unwrap();
     assert_eq!(drawn(1), drawn(1));
     assert!((2..20).any(|seed| drawn(seed) != drawn(1)));
@@ -164,7 +164,7 @@ fn long_lines_are_cut_and_no_token_is_lost() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn what_does_not_fit_is_an_error() {
     let workspace = Workspace::new();
     let refused = |change: fn(&mut Recipe)| {
         let mut recipe = workspace.recipe("masked-nano");

@@ -67,7 +67,7 @@ const FILES: [&str; 7] = [
 ];
 
 #[test]
-fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
     let workspace = Workspace::new();
     let small = [("embed", 16), ("hidden", 16), ("align", 16), ("maxout", 8)];
     let small = small.map(|(key, size)| (key.to_string(), toml::Value::from(size))).into();
@@ -144,7 +144,7 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
     let mut recipe = workspace.recipe().with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 2;
     let task = Translation::of(&recipe, None).unwrap();
-    // both runs begin with weights of a file: fresh ones come from a generator that the two threads would share
+    // both runs start with weights of a file: random ones come from a generator that the two threads would share
     let (_, fresh) = task.begin(false, &cpu()).unwrap();
     let begin = workspace.run("begin.safetensors");
     fs::write(&begin, weights::to_bytes(&weights::tensors(&fresh), &begin).unwrap()).unwrap();
