@@ -1,4 +1,4 @@
-//! `regard explain`: where a model looks in a picture, and the evidence for its prediction or its boxes.
+//! `regard explain`: the attention of a model on a picture, and the evidence for its prediction or its boxes.
 
 mod detector;
 mod panels;
@@ -24,7 +24,7 @@ use crate::model::ModelArgs;
 use crate::subject::AnalysedModel;
 use panels::Panels;
 
-/// Show where a model looks in a picture, layer by layer, and the evidence for its prediction
+/// Show the attention of a model on a picture, layer by layer, and the evidence for its prediction
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// JPEG, PNG, WebP, GIF or BMP

@@ -18,7 +18,7 @@ pub struct Pictures {
     batch: usize,
 }
 
-/// Where they come from.
+/// The opened data.
 enum OpenedData {
     Files(Vec<PathBuf>),
     Data(Arc<dyn Dataset>),

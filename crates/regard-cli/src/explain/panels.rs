@@ -9,7 +9,7 @@ use regard::report::overlay::{fitted, heat, overlay};
 const SMALL: usize = 112;
 const LARGE: usize = 224;
 
-/// Largest number of heads or groups shown per layer.
+/// Maximum number of heads or groups shown per layer.
 const MOST: usize = 9;
 
 /// Values over one picture.
