@@ -182,16 +182,22 @@ fn measured<'a>(run: &'a History, task: &TaskInfo) -> Option<&'a Values> {
 
 /// A model to train, or a trained one, which is evaluated at once.
 fn entrant(recipe: &AnyRecipe, name: &str, device: &Device) -> Result<Entrant, Failure> {
-    let model = name.split('+').next().unwrap_or_default();
-    let trained = Path::new(name).join("model.toml").is_file()
-        || EMBEDDED.iter().any(|one| one.name == name)
-        || model.contains('=')
-        || name.starts_with("hf:");
-    if !trained {
+    if !is_trained(name) {
         return Ok(Entrant::Trained(Box::new(variant(recipe, name)?)));
     }
     writeln!(stderr(), "measuring   {name} on {}", recipe.common().data)?;
     Ok(Entrant::Measured(recipe.measure_named(name, device)?))
+}
+
+/// Whether a name, by the rules of [`regard::weights::resolve`], is that of a model with weights.
+fn is_trained(name: &str) -> bool {
+    let (model, path) = (name.split('+').next().unwrap_or_default(), Path::new(name));
+    path.join("model.toml").is_file()
+        || EMBEDDED.iter().any(|one| one.name == name)
+        || model.contains('=')
+        || name.starts_with("hf:")
+        || path.join("config.json").is_file() && regard::models::preset(name).is_err()
+        || path.is_file() && path.extension().is_none_or(|extension| extension != "toml")
 }
 
 /// The recipe for `NAME+field=value+field=value`.
@@ -265,6 +271,23 @@ fn write(folder: &Path, rows: &[ComparedModel], task: &TaskInfo, seeds: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_a_folder_of_another_library_and_a_file_of_weights_are_trained_models_and_a_preset_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for file in ["run/model.toml", "timm/config.json", "own.toml", "own.safetensors"] {
+            fs::create_dir_all(folder.path().join(file).parent().unwrap()).unwrap();
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        let run = path("run");
+        for name in [&*run, &path("timm"), &path("own.safetensors"), "fashion-vit", "hf:a/b", "vit-nano=FILE"] {
+            assert!(is_trained(name), "{name}");
+        }
+        for name in ["vit-nano", "vit-nano+image=[28,28]", &path("own.toml"), &path("none")] {
+            assert!(!is_trained(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_variant_changes_fields_of_its_model_and_a_wrong_one_is_named() {

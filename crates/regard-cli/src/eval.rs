@@ -71,8 +71,8 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     }
     let run = args.candidates.only_run().and_then(|folder| Some((folder, run::recipe(folder)?)));
     let own_data = run.as_ref().map(|(_, recipe)| recipe.common().data.clone());
-    if let Some((folder, recipe)) = run.filter(|(_, recipe)| !run::is_classifier(recipe)) {
-        args.refuse_classes(&recipe)?;
+    if let Some((folder, recipe)) = run.filter(|(folder, _)| !run::is_classifier(folder)) {
+        args.refuse_classes(folder, &recipe)?;
         let request = EvalRequest { folder, data: &args.source.data(own_data)?, part: args.source.part() };
         return run::print(|watch| recipe.evaluate(&request, device, watch), &args.outputs(), out);
     }
@@ -107,8 +107,8 @@ impl Args {
     }
 
     /// Refuses options about classes for tasks without classes; detectors have classes too.
-    fn refuse_classes(&self, recipe: &AnyRecipe) -> Result<(), Failure> {
-        let (task, boxes) = (recipe.info().task, run::is_detector(recipe));
+    fn refuse_classes(&self, run: &Path, recipe: &AnyRecipe) -> Result<(), Failure> {
+        let (task, boxes) = (recipe.info().task, is_detector(&run.display().to_string()));
         let flags = [
             ("--labels", self.labels.is_some()),
             ("--per-class", self.per_class && !boxes),

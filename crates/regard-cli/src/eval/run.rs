@@ -1,5 +1,6 @@
 //! `regard eval` of models that are not classifiers: their task evaluates them.
 
+use regard::models::ModelConfig;
 use regard::tasks::AnyRecipe;
 use regard::train::{EvalReport, read_recipe_text};
 use std::io::{IsTerminal as _, Write, stderr};
@@ -13,14 +14,10 @@ pub fn recipe(folder: &Path) -> Option<AnyRecipe> {
     AnyRecipe::from_toml(&read_recipe_text(folder).ok()?).ok()
 }
 
-/// Whether the models of a recipe are detectors.
-pub const fn is_detector(recipe: &AnyRecipe) -> bool {
-    matches!(recipe, AnyRecipe::Detect(_))
-}
-
-/// Whether the models of a recipe are classifiers.
-pub const fn is_classifier(recipe: &AnyRecipe) -> bool {
-    matches!(recipe, AnyRecipe::Classify(_))
+/// Whether the model of a run is a classifier of pictures, which this command evaluates in more respects than its task.
+pub fn is_classifier(folder: &Path) -> bool {
+    let text = regard::file::read_text(&folder.join("model.toml"));
+    text.is_ok_and(|text| ModelConfig::from_toml(&text).is_ok())
 }
 
 /// The output of an evaluation.

@@ -1,12 +1,13 @@
 //! Shared by the text tasks: the parts of their data, and how processes divide batches within a budget of tokens.
 
+use burn::module::Module;
 use rand::RngExt as _;
 
-use crate::Error;
 use crate::data::Part;
 use crate::data::text::{Buckets, TextPart};
 use crate::random::{Purpose, generator};
 use crate::train::{Share, Validation, no_part};
+use crate::{Error, weights};
 
 /// One in this many samples is for validation if the data has no such part.
 const HELD_OUT: u32 = 10;
@@ -69,6 +70,14 @@ pub(super) fn text_part(part: Part) -> Result<TextPart, Error> {
         Part::Validation => Ok(TextPart::Dev),
         Part::Test => Ok(TextPart::Test),
         Part::TrainAndValidation | Part::All => Err(no_part(part, "is no part of sentences")),
+    }
+}
+
+/// A model with the tensors of a file or an address, or as it is without one.
+pub(super) fn with_weights<M: Module>(model: M, address: Option<&str>) -> Result<M, Error> {
+    match address {
+        Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors),
+        None => Ok(model),
     }
 }
 

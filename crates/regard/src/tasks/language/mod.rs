@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use super::sentences::{Parts, shares, text_part};
+use super::sentences::{Parts, shares, text_part, with_weights};
 use crate::data::text::{Buckets, Tokenizer, has_lines, read_lines};
 use crate::evaluate::{Better, Metric, Unit, Values};
 use crate::function::cross_entropy;
@@ -29,9 +29,8 @@ use crate::models::language_model::{Direction, LanguageModel, LanguageModelConfi
 use crate::pass::DropoutKey;
 use crate::report::{Findings, Table};
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, no_part,
+    self, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, no_part,
 };
-use crate::weights;
 use crate::{Error, Pass};
 
 /// A language modelling recipe.
@@ -232,13 +231,10 @@ impl Task for Language {
     }
 
     fn begin(&self, weights: bool, device: &Device) -> Result<(PredictedTokenLoss, LanguageModel), Error> {
-        let Common { seed, weights: ref address, .. } = self.recipe.common;
+        let seed = self.recipe.common.seed;
         device.seed(seed);
-        let model = self.config.init(&device.clone().autodiff())?;
-        let model = match address.as_ref().filter(|_| weights) {
-            Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors)?,
-            None => model,
-        };
+        let address = self.recipe.common.weights.as_deref().filter(|_| weights);
+        let model = with_weights(self.config.init(&device.clone().autodiff())?, address)?;
         Ok((PredictedTokenLoss { smoothing: self.recipe.own.smoothing, seed }, model))
     }
 

@@ -15,17 +15,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use super::sentences::{Parts, shares};
+use super::sentences::{Parts, shares, with_weights};
 use crate::data::text::{Buckets, Pair, Tokenizer, has_part, read, with_references};
 use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
 use crate::pass::DropoutKey;
-use crate::train::{
-    self, Common, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task,
-};
+use crate::train::{self, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task};
 use crate::translate::{Bundle, Search};
-use crate::weights;
 use crate::{Error, Pass};
 use batch::{buckets, examples};
 
@@ -206,13 +203,10 @@ impl Task for Translation {
     }
 
     fn begin(&self, weights: bool, device: &Device) -> Result<(NextTokenLoss, Translator), Error> {
-        let Common { seed, weights: ref address, .. } = self.recipe.common;
+        let seed = self.recipe.common.seed;
         device.seed(seed);
-        let model = self.config.init(&device.clone().autodiff())?;
-        let model = match address.as_ref().filter(|_| weights) {
-            Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors)?,
-            None => model,
-        };
+        let address = self.recipe.common.weights.as_deref().filter(|_| weights);
+        let model = with_weights(self.config.init(&device.clone().autodiff())?, address)?;
         Ok((NextTokenLoss { smoothing: self.recipe.own.smoothing, seed }, model))
     }
 
