@@ -119,6 +119,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights;
 
     #[test]
     fn a_recipe_can_be_read_back_and_a_key_changed() {
@@ -151,6 +152,9 @@ mod tests {
     fn two_vocabularies_are_two_tables() {
         let mut recipe = Recipe::default();
         recipe.own.joint = false;
-        recipe.model([500, 600]).unwrap().init(&crate::device::cpu()).unwrap();
+        let model = recipe.model([500, 600]).unwrap().init(&crate::device::cpu()).unwrap();
+        let shapes = weights::shapes(&model);
+        let tables = |rows: usize| shapes.values().filter(|shape| shape.len() == 2 && shape[0] == rows).count();
+        assert!(tables(500) == 1 && tables(600) >= 1, "{shapes:?}");
     }
 }
