@@ -1,25 +1,25 @@
-//! Which anchors or regions of an image learn in a step: a fixed number, with at most some fraction of objects.
+//! Samples the anchors or regions of an image that are learned in a step: a fixed number, with a maximum fraction of objects.
 //! Girshick 2015, "Fast R-CNN", arXiv:1504.08083.
 //!
-//! What is drawn depends on the seed, the step and the image alone. Tests and whoever compares losses with another program
-//! bring a [`Sampler`] of their own.
+//! Draws depend on the seed, the step and the image alone. Tests, and comparisons of losses with other libraries,
+//! use their own [`Sampler`].
 
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 
 use crate::random::{Purpose, generator};
 
-/// How many are drawn.
+/// How many samples are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Balance {
-    /// Of an image.
+    /// Per image.
     pub count: usize,
-    /// The most objects among them, as a share.
+    /// Maximum fraction of objects.
     pub positive: f64,
 }
 
-/// For what and where something is drawn.
+/// Identifies a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrawId {
     /// Anchors of an image of the batch.
@@ -28,9 +28,9 @@ pub enum DrawId {
     Regions { image: usize },
 }
 
-/// Chooses among objects and background.
+/// Samples from objects and background.
 pub trait Sampler {
-    /// Indices among `positive` and `negative`, as many as `balance` allows, those of `positive` apart.
+    /// Samples of `positive` and of `negative`, as many as `balance` allows.
     fn sample(&self, draw: DrawId, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2];
 }
 
@@ -38,7 +38,7 @@ pub trait Sampler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomSampler {
     pub seed: u64,
-    /// One that no other batch of the run has.
+    /// Unique for each batch of the run.
     pub step: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Held to torchvision, and laws of what chooses.
+//! Comparison with torchvision, and laws of selections.
 
 use super::*;
 use crate::device;

@@ -179,8 +179,8 @@ impl Bundle {
         Ok(found.expect("it is always wanted"))
     }
 
-    /// As [`translate`](Self::translate), as long as `is_wanted` says so, which is asked before every token; none when it
-    /// said no.
+    /// As [`translate`](Self::translate), but calls `is_wanted` before every token; `None` if it
+    /// returned false.
     ///
     /// # Errors
     /// When a text is too long, or the search is not valid.
@@ -205,7 +205,7 @@ impl Bundle {
         search.validate()?;
         let sources = texts.iter().map(|text| self.source(text.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let mut all: Vec<Vec<Translation>> = vec![vec![Translation::empty()]; texts.len()];
-        // nothing but the end is an empty text
+        // only the end token: an empty text
         let full: Vec<usize> = (0..texts.len()).filter(|index| sources[*index].len() > 1).collect();
         let lengths: Vec<[usize; 2]> = full.iter().map(|index| [sources[*index].len(); 2]).collect();
         let longest = lengths.iter().map(|[length, _]| *length).max().unwrap_or(0);
@@ -228,7 +228,7 @@ impl Bundle {
         Translation { text: self.tokenizers[1].decode(&tokens), score, tokens }
     }
 
-    /// What the model looks at when it writes these tokens of a translation.
+    /// The attention of the model for the tokens of a translation.
     ///
     /// # Errors
     /// When the text is too long.

@@ -81,7 +81,7 @@ fn objects(fixture: &Fixture, image: usize) -> Vec<Object> {
     pairs.map(|(label, corners)| Object { class: label - 1, bounds: bounds(corners), crowd: false }).collect()
 }
 
-/// What torchvision drew.
+/// torchvision's samples.
 struct Recorded<'a>(&'a Fixture);
 
 impl Sampler for Recorded<'_> {

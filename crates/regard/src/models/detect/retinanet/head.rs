@@ -11,18 +11,18 @@ use crate::cost::{Costed, Ledger, Work};
 use crate::layers::{GroupNorm, LocalAttention, LocalAttentionConfig, Pointwise, biased, check_size, square};
 use crate::{Error, Pass};
 
-/// How a head looks at a level.
+/// The configuration of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadConfig {
-    /// Layers before the last one.
+    /// Number of layers before the last one.
     pub layers: usize,
     pub kind: HeadKind,
-    /// Groups of the norms after each layer but the last; none has no norms.
+    /// Groups of the norms after each layer except the last; `None` for no norms.
     pub groups: Option<usize>,
 }
 
-/// What mixes pixels.
+/// The kind of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadKind {
@@ -32,11 +32,11 @@ pub enum HeadKind {
     Attention { heads: usize, window: usize },
 }
 
-/// All weights start so, values of attention too.
+/// The initialisation of all weights, also of attention values.
 const NORMAL: Initializer = Initializer::Normal { mean: 0.0, std: 0.01 };
 
 impl HeadConfig {
-    /// A head of maps of `width` channels that gives `outputs` of them; biases of the last layer start at `bias`.
+    /// A head from `width` to `outputs` channels; biases of the last layer start at `bias`.
     pub(super) fn init(&self, width: usize, outputs: usize, bias: f64, device: &Device) -> Result<TowerParts, Error> {
         check_size("width", width)?;
         if self.layers > 64 {
@@ -78,7 +78,7 @@ fn attention(width: usize, heads: usize, window: usize, device: &Device) -> Resu
     Ok(attention)
 }
 
-/// A tower and the layer behind it, before they get torchvision's names.
+/// A tower and its last layer, before they get torchvision's names.
 pub(super) struct TowerParts {
     pub conv: Vec<(TowerLayer, Option<GroupNorm>)>,
     pub last: Last,
@@ -92,7 +92,7 @@ pub enum TowerLayer {
     Attention(LocalAttention),
 }
 
-/// The layer behind a tower.
+/// The last layer of a head.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a head has one
 pub enum Last {

@@ -112,7 +112,7 @@ fn anchors_are_matched_as_in_torchvision() {
     }
 }
 
-/// The gradients of a fixture: some whole, of all the lengths.
+/// The gradients of a fixture: some in full, of all the norms.
 fn assert_gradients(fixture: &Fixture, model: &impl Module, of: &Gradients) {
     let found = gradients(model, of);
     for name in fixture.names("io/grad.") {
