@@ -3,6 +3,7 @@ use crate::data::text::{Pieces, TextPart};
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
 use crate::train::{Optimiser, Outcome, Schedule, Shape, read_history};
+use crate::weights;
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! Mosaics: parts of four pictures around a random point, for small and crowded objects, and new borders.
 //!
-//! As in YOLOv4 (Bochkovskiy et al. 2020, arXiv:2004.10934), except that pictures cover their quarter, without gray between
+//! As in `YOLOv4` (Bochkovskiy et al. 2020, arXiv:2004.10934), except that pictures cover their quarter, without gray between
 //! them: each is resized to cover its quarter, keeping its aspect, and cropped at random.
 
 use rand::{Rng, RngExt as _};
