@@ -24,7 +24,7 @@ use crate::Error;
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 
 /// Where the pictures of a folder are.
-enum Folders {
+enum FolderLayout {
     /// All in one folder.
     Whole(PathBuf),
     /// In a folder per part; validation may have none.
@@ -37,13 +37,13 @@ pub fn is_here(root: &Path) -> bool {
 
 pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
     let (train, validation, test) = match folders(root)? {
-        Folders::Whole(folder) => {
+        FolderLayout::Whole(folder) => {
             let classes = class_names(&[&folder])?;
             let samples = samples(&folder, &classes)?;
             let parts = split_files(&folder, &samples);
             return Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts });
         }
-        Folders::Parts { train, validation, test } => (train, validation, test),
+        FolderLayout::Parts { train, validation, test } => (train, validation, test),
     };
     // one list for all: a class may be missing in a part
     let folders: Vec<&Path> = [&train, &test].into_iter().chain(&validation).map(PathBuf::as_path).collect();
@@ -65,17 +65,17 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
 pub fn origins(root: &Path) -> Result<Origins, Error> {
     let own = |folder: &Path| Origin::Own(class_name(folder) + "/");
     Ok(match folders(root)? {
-        Folders::Whole(_) => Origins { validation: Origin::TenthOfTrain, test: Origin::Fifth },
-        Folders::Parts { validation, test, .. } => {
+        FolderLayout::Whole(_) => Origins { validation: Origin::TenthOfTrain, test: Origin::Fifth },
+        FolderLayout::Parts { validation, test, .. } => {
             Origins { validation: validation.as_deref().map_or(Origin::TenthOfTrain, own), test: own(&test) }
         }
     })
 }
 
-fn folders(root: &Path) -> Result<Folders, Error> {
+fn folders(root: &Path) -> Result<FolderLayout, Error> {
     let train = root.join("train");
     if !holds_classes(&train)? {
-        return Ok(Folders::Whole(root.into()));
+        return Ok(FolderLayout::Whole(root.into()));
     }
     let mut validation = None;
     for name in VALIDATION {
@@ -89,9 +89,9 @@ fn folders(root: &Path) -> Result<Folders, Error> {
     }
     let test = root.join("test");
     Ok(match (holds_classes(&test)?, validation) {
-        (true, validation) => Folders::Parts { train, validation, test },
-        (false, Some(test)) => Folders::Parts { train, validation: None, test },
-        (false, None) => Folders::Whole(train),
+        (true, validation) => FolderLayout::Parts { train, validation, test },
+        (false, Some(test)) => FolderLayout::Parts { train, validation: None, test },
+        (false, None) => FolderLayout::Whole(train),
     })
 }
 

@@ -16,7 +16,7 @@ use std::fmt;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Issue, ListedPart, ListedPicture, PictureFolders, part_of_name};
+use super::listing::{Folders, Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::entries;
 use crate::{Error, file};
@@ -289,7 +289,7 @@ fn repair(bytes: &mut [u8]) -> bool {
 }
 
 /// Candidate folders of a file's pictures.
-fn folders(file: &Path) -> PictureFolders {
+fn folders(file: &Path) -> Folders {
     let own = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let above =
         own.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| own.join(".."), Path::to_path_buf);
@@ -303,7 +303,7 @@ fn folders(file: &Path) -> PictureFolders {
         }
         all.extend([root.to_path_buf(), root.join("images"), root.join("JPEGImages")]);
     }
-    PictureFolders::new(all)
+    Folders::new(all)
 }
 
 fn section(part: Option<Part>, file: &Path) -> Result<ListedPart, Error> {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Issue, ListedPart, ListedPicture, PictureFolders, part_of_name};
+use super::listing::{Folders, Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::entries;
 use crate::data::labels;
@@ -262,8 +262,7 @@ fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     let own = table.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let stem = table.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut folders =
-        PictureFolders::new(vec![own.into(), own.join("images"), own.join(stem), own.join("..").join("images")]);
+    let mut folders = Folders::new(vec![own.into(), own.join("images"), own.join(stem), own.join("..").join("images")]);
     let place = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut section = ListedPart { part, place, classes: classes.to_vec(), ..ListedPart::default() };
     let mut by_image: HashMap<&str, usize> = HashMap::new();

@@ -290,12 +290,12 @@ fn in_pixels(annotations: &[Annotation], [rows, columns]: [usize; 2]) -> Vec<Ann
 }
 
 /// Candidate folders of pictures, the most recently used first.
-pub struct PictureFolders {
+pub struct Folders {
     folders: Vec<PathBuf>,
     last: usize,
 }
 
-impl PictureFolders {
+impl Folders {
     pub fn new(folders: Vec<PathBuf>) -> Self {
         let mut known = Vec::new();
         folders.into_iter().filter(|folder| folder.is_dir()).for_each(|folder| {

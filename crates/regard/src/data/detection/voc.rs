@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Issue, ListedPart, ListedPicture, PictureFolders, part_of_name};
+use super::listing::{Folders, Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::{entries, is_picture};
 use crate::data::labels;
@@ -244,7 +244,7 @@ fn fill(
 /// Pictures by their file names without extensions.
 struct Pictures {
     by_stem: HashMap<String, PathBuf>,
-    folders: PictureFolders,
+    folders: Folders,
 }
 
 impl Pictures {
@@ -256,7 +256,7 @@ impl Pictures {
                 by_stem.entry(stem).or_insert(path);
             }
         }
-        Self { by_stem, folders: PictureFolders::new(folders) }
+        Self { by_stem, folders: Folders::new(folders) }
     }
 
     fn find(&mut self, stem: &str, file_name: &str) -> PathBuf {
