@@ -65,7 +65,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let hint = if bundle.is_masked() {
         "a masked model fills `the cat [MASK] on the mat`"
     } else {
-        "a causal model writes on after `the cat`; `--temperature` is at least 0"
+        "a causal model continues `the cat`; `--temperature` is at least 0"
     };
     let answers: Result<Vec<Answer>, regard::Error> = sentences::read(&args.texts)?.into_iter().map(answer).collect();
     let answers = answers.map_err(|error| Failure::input(error, hint))?;

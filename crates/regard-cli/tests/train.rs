@@ -213,7 +213,7 @@ fn a_comparison_measures_what_is_trained_already_as_its_own_run_was_measured() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
     };
-    refused("fashion-vit", "it has 10 classes, the data 3 others");
+    refused("fashion-vit", "it has 10 classes, the data has 3");
     refused("vit-nano=nowhere.safetensors", "nowhere.safetensors");
 }
 
