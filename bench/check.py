@@ -1,4 +1,4 @@
-"""Checks that the other libraries compute the same: same weights and inputs, difference of the outputs."""
+"""Checks that the other libraries compute the same: differences of outputs for the same weights and inputs."""
 
 import os
 import statistics
@@ -15,7 +15,7 @@ CLOSE = 1e-4
 # in levels of 255, on average: decoders of JPEG round differently
 PICTURES_CLOSE = 1.0
 SINGLE = "torch's gradient in f32"
-# of weights and pictures: in some a norm divides by next to nothing, and whoever computes in f32 loses most digits
+# of weights and pictures: in some a norm divides by almost zero, and f32 loses most digits
 DRAWS = 9
 
 
@@ -106,7 +106,7 @@ def all_agree(rows, setting):
         setting.ours.ask(f"check {path} {work}")
         lines = []
         found = differences(work, load_file(path), setting)
-        # networks of batch norms and kinks lose digits of their gradients in f32: torch's own loss of them is the measure
+        # networks with batch norms and ReLUs lose digits of their gradients in f32: torch's own error is the measure
         close = PICTURES_CLOSE if work.startswith("pictures") else max(CLOSE, 2 * found.get(SINGLE, 0))
         for peer, difference in found.items():
             fine = peer == SINGLE or difference < close

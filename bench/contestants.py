@@ -1,4 +1,4 @@
-"""What is measured: each contestant runs on request and reports its time and peak memory."""
+"""The contestants: each runs on request and reports its time and peak memory."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def peak_of_torch(run):
 
 
 class Launcher:
-    """Starts programs from a small process: what a large one starts is counted as large as its parent."""
+    """Starts programs from a small process: the peak memory of a child is at least that of its parent at the fork."""
 
     def __init__(self):
         path = os.path.join(os.path.dirname(__file__), "launch.py")

@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot, ticker
 
-# colours of Okabe and Ito, which people who see fewer colours can tell apart
+# colours of Okabe and Ito, distinguishable with colour blindness
 COLOURS = {
     "ours": "#000000",
     "torch": "#D55E00",

@@ -41,7 +41,7 @@ def say(text):
 
 
 class Limits:
-    """What this machine can do with so many threads, measured: the best of several tries."""
+    """The measured limits of this machine with a number of threads: the best of several tries."""
 
     def __init__(self, threads):
         torch.set_num_threads(threads)
@@ -65,7 +65,7 @@ class Limits:
         return 3 * 4 * len(out) / seconds
 
     def seconds(self, operations, moved):
-        """The least time for so many operations on so many bytes."""
+        """The minimum time for a number of operations and bytes."""
         return max(operations / self.operations, moved / self.bytes)
 
     def as_dict(self):
@@ -95,7 +95,7 @@ def series(xs, points, field, factor):
 
 
 def tokens(ours, threads, rounds, limits, folder):
-    """Dot-product attention in the number of tokens, forward."""
+    """Dot-product attention over the number of tokens, forward."""
     points = []
     for count in TOKENS:
         say(f"attention over {count} tokens")
@@ -139,7 +139,7 @@ def local_panels(xs, points, label, least, output):
 
 
 def windows(ours, threads, rounds, limits, folder):
-    """Local attention in the side of its window."""
+    """Local attention over the side of its window."""
     points = [local_point(ours, rounds, 56, window) for window in WINDOWS]
     least = [local_least(limits, 56, window) for window in WINDOWS]
     output = [4e-6 * 56 * 56 * WIDTH] * len(WINDOWS)
@@ -149,7 +149,7 @@ def windows(ours, threads, rounds, limits, folder):
 
 
 def sides(ours, threads, rounds, limits, folder):
-    """Local attention in the pixels."""
+    """Local attention over the number of pixels."""
     points = [local_point(ours, rounds, side, 7) for side in SIDES]
     pixels = [side * side for side in SIDES]
     least = [local_least(limits, side, 7) for side in SIDES]
@@ -160,7 +160,7 @@ def sides(ours, threads, rounds, limits, folder):
 
 
 def batches(ours, threads, rounds, limits, folder):
-    """Pictures a second of ViT-Ti in the batch, with one thread and with all."""
+    """Pictures per second of ViT-Ti over the batch size, with one thread and with all."""
     results, panels = {"batches": BATCHES}, []
     for count in sorted({1, threads}):
         process = ours if count == threads else Process(os.environ["PEER"], count)
@@ -177,7 +177,7 @@ def batches(ours, threads, rounds, limits, folder):
         results[f"{count} threads"] = points
         throughput = [{name: {"rate": batch / each["seconds"]} for name, each in at.items()} for batch, at in zip(BATCHES, points)]
         peak = [most.operations / VIT_OPERATIONS] * len(BATCHES)
-        panels.append({"title": f"{count} thread{'s' if count > 1 else ''}", "x": "pictures of a batch", "y": "pictures a second", "base2": True, "log": False, "lines": series(BATCHES, throughput, "rate", 1), "limits": [("the machine's peak", BATCHES, peak)]})
+        panels.append({"title": f"{count} thread{'s' if count > 1 else ''}", "x": "pictures of a batch", "y": "pictures per second", "base2": True, "log": False, "lines": series(BATCHES, throughput, "rate", 1), "limits": [("the machine's peak", BATCHES, peak)]})
     highest = 1.05 * max(y for panel in panels for _, _, ys in [*panel["lines"], *panel["limits"]] for y in ys)
     figures.curves(panels, "ViT-Ti at 224, inference", folder, "growth-batches", highest)
     torch.set_num_threads(threads)
@@ -203,7 +203,7 @@ def layers(ours, threads, rounds, limits, folder):
 
 
 def decoding(ours, threads, rounds, limits, folder):
-    """A small Transformer that writes a sentence token by token, with kept keys and values and without."""
+    """A small Transformer that decodes a sentence token by token, with and without a key-value cache."""
     points = []
     for count in WRITTEN:
         say(f"writing {count} tokens")

@@ -44,7 +44,7 @@ def measured(row, contestants, arguments):
     say(f"{row.name}: {rounds} rounds of {one_round:.1f} s")
     times = {name: [] for name in contestants}
     for index in range(rounds):
-        # alternate the order, so that nobody always runs after the same one
+        # alternate the order, so that no contestant always runs after the same one
         order = list(contestants) if index % 2 == 0 else list(reversed(contestants))
         for name in order:
             times[name].append(contestants[name].seconds(repeats[name]))
@@ -121,13 +121,13 @@ def earlier(this):
 def main():
     parser = argparse.ArgumentParser(prog="bench/run", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few rows, 5 rounds each")
-    parser.add_argument("--only", metavar="PATTERN", help="rows whose name has this in it; * and ? as in a shell")
-    parser.add_argument("--rounds", type=int, help="of every row; otherwise 7 to 20, as many as two minutes allow")
-    parser.add_argument("--photos", metavar="FOLDER", default=os.environ.get("PHOTOS"), help="JPEG files (or $PHOTOS); one is made when there are none")
+    parser.add_argument("--only", metavar="PATTERN", help="rows whose name contains this; * and ? as in a shell")
+    parser.add_argument("--rounds", type=int, help="rounds per row; by default 7 to 20, as many as fit in two minutes")
+    parser.add_argument("--photos", metavar="FOLDER", default=os.environ.get("PHOTOS"), help="JPEG files (or $PHOTOS); by default a generated one")
     parser.add_argument("--weights", metavar="FILE", default=os.environ.get("WEIGHTS"), help="DeiT-Tiny as safetensors with timm's names (or $WEIGHTS), for the cold start; random otherwise")
     parser.add_argument("--figures", metavar="FOLDER", default="bench/figures")
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
-    parser.add_argument("--check", action="store_true", help="compare what everybody computes instead of how fast")
+    parser.add_argument("--check", action="store_true", help="compare results instead of times")
     parser.add_argument("--fresh", action="store_true", help="forget rows of earlier runs")
     arguments = parser.parse_args()
     pattern = f"*{arguments.only or ''}*".lower()

@@ -29,7 +29,7 @@ TIMM = {
 
 
 def create(preset):
-    """The model of one of Regard's presets, with fresh weights."""
+    """The model of one of Regard's presets, with random weights."""
     if preset in TIMM:
         return timm.create_model(TIMM[preset], pretrained=False)
     if preset == "vit-nano":
@@ -83,7 +83,7 @@ def in_runtimes(model, images, threads):
 
 
 def detector(preset, size):
-    """A detector of torchvision, or DETR of Hugging Face, with fresh weights and no resizing."""
+    """A detector of torchvision, or DETR of Hugging Face, with random weights and without resizing."""
     if preset == "detr-r50":
         config = DetrConfig(use_pretrained_backbone=False, use_timm_backbone=True, backbone="resnet50")
         return DetrForObjectDetection(config).eval()
@@ -104,7 +104,7 @@ def in_detector(model, images, compiled=False):
 
 
 def step(model, images, rate=1e-4):
-    """Forward, backward and AdamW, without decay for what has one axis; gives the loss."""
+    """Forward, backward and AdamW, without decay for parameters with one axis; returns the loss."""
     model = model.train()
     classes = torch.arange(len(images)) % 10
     parameters = list(model.parameters())
@@ -141,7 +141,7 @@ def operator_inputs(name, sizes):
 
 
 def operator(name, sizes, inputs, gamma=None):
-    """The formula of an operator, forming what the formula has."""
+    """The formula of an operator, with all its intermediate tensors."""
     if name == "dot-product":
         return lambda: windows.dot_product(**inputs)
     if name == "local":

@@ -1,4 +1,4 @@
-"""What is measured: every row names its contestants, ours first."""
+"""The rows: each names its contestants, ours first."""
 
 import os
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass
 class Setting:
-    """What all rows share."""
+    """Shared by all rows."""
 
     ours: object
     rivals: object

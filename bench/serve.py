@@ -13,12 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-# an answer under load is that of a quiet server, up to rounding
+# answers under load must equal those of an idle server, up to rounding
 TOLERANCE = 1e-5
 
 
 class Connection:
-    """A connection that stays open; the least of HTTP."""
+    """A persistent connection with minimal HTTP."""
 
     def __init__(self, port):
         self.port, self.streams = port, None
@@ -136,7 +136,7 @@ def free_port():
 
 
 def servers(options, folder):
-    """Each is started when the one before has ended."""
+    """Servers are started one after the other."""
 
     def regard():
         port = free_port()
@@ -194,7 +194,7 @@ def main():
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     if any(result["wrong"] for result in results):
-        sys.exit("error: some answers under load are not those of a quiet server")
+        sys.exit("error: some answers under load differ from those of an idle server")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ class Relative(nn.Module):
 
 
 class AttentionStem(nn.Module):
-    """Attention inside aligned blocks; a pixel's value is a mixture of maps that depends on its place."""
+    """Attention inside aligned blocks; a pixel's value is a mixture of maps that depends on its position."""
 
     def __init__(self, channels, width, heads, block, maps):
         super().__init__()

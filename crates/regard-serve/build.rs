@@ -1,11 +1,11 @@
-//! Makes the files of `web/` part of the program: a table of their names and bytes.
+//! Embeds the files of `web/` as a table of names and bytes.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    // asked for when it runs: two clones may share what was built
+    // read at run time: two clones may share a target folder
     let here = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let web = Path::new(&here).join("../../web");
     println!("cargo::rerun-if-changed={}", web.display());
@@ -27,7 +27,7 @@ fn main() {
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("web/ is there").flatten() {
         let path = entry.path();
-        // hidden files are those of editors
+        // hidden files belong to editors
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }

@@ -59,5 +59,5 @@ tabs.forEach((tab, index) => {
 
 api.readTokenFromAddress();
 const served = await attempt(api.models);
-// without the list there is nothing to show but the reason
+// without the list there is only the error to show
 if (served) open(views.find(({ name }) => name === location.hash.slice(1)) ?? views[0]);

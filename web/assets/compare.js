@@ -20,7 +20,7 @@ export function compare(panel, models) {
     for (const { value } of checkboxes.filter((checkbox) => checkbox.checked)) {
       const explanation = await attempt(() => api.explain(picture, value, null));
       const image = explanation && (await attempt(() => loadImage(explanation.picture)));
-      // another picture or choice came meanwhile
+      // the picture or the choice changed meanwhile
       if (!image || own !== latest) return;
       const canvas = element("canvas", { width: 280, height: Math.round((280 * explanation.size[0]) / explanation.size[1]), role: "img", "aria-label": `where ${value} looks` });
       canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);

@@ -1,4 +1,4 @@
-// Objects on a picture: a box around each, and what a box was read from.
+// Object detection: a box around each object, and the evidence for a box.
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
@@ -20,7 +20,7 @@ export function detect(panel, models) {
     panel.append(element("p", {}, "no detector is served; `regard serve --model detr-r50=FILE` adds one"));
     return;
   }
-  // `maps` has what boxes were read from, as far as it was asked for, by their indices
+  // `maps` caches the evidence for boxes by their indices
   const state = { found: null, picture: null, image: null, maps: [], chosen: null, head: null, detecting: null, reading: null };
   let given = null;
   let [boxes, rows] = [[], []];
@@ -59,7 +59,7 @@ export function detect(panel, models) {
     state.reading?.abort();
     Object.assign(state, { found, picture, image, maps: [], chosen: null, head: null });
     time.textContent = `answered after ${(performance.now() - start).toFixed(0)} ms`;
-    // a detection's place in the list is its index, whatever the threshold: the best are first
+    // a detection's index does not depend on the threshold: the list is sorted by score
     boxes = found.detections.map(boxButton);
     rows = found.detections.map(rowButton);
     const area = (index) => found.detections[index].box.width * found.detections[index].box.height;
@@ -119,7 +119,7 @@ export function detect(panel, models) {
     const map = await attempt(() => api.detectAttention(picture, found.model, chosen, own.signal));
     if (map) maps[chosen] = map;
     if (own !== state.reading) return;
-    // the error says why there is none
+    // the error says why
     if (!map) state.chosen = null;
     draw();
   }
@@ -134,7 +134,7 @@ export function detect(panel, models) {
     [canvas.height, canvas.width] = [height, width].map((side) => Math.max(Math.round(side * scale), 1));
     stage.style.setProperty("--aspect", width / height);
     const context = canvas.getContext("2d");
-    // the pixels of small pictures stay visible
+    // show single pixels of small pictures
     context.imageSmoothingEnabled = scale < 1;
     context.drawImage(image, 0, 0, canvas.width, canvas.height);
     if (map) overlay(canvas, map.heads[state.head] ?? map.values, map.grid, 0.6, [map.span[0] / height, map.span[1] / width]);

@@ -1,4 +1,4 @@
-// What views ask their visitor for: a model, and a picture.
+// Inputs of views: a model chooser, and a picture chooser.
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";

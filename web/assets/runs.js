@@ -1,4 +1,4 @@
-// Training runs and their curves, which grow while a training goes on.
+// Training runs and their curves, updated while they run.
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";

@@ -1,4 +1,4 @@
-//! A ViT of Burn's own modules: what somebody writes who has Burn and nothing else.
+//! A ViT of Burn's own modules, as a user of Burn alone would write it.
 
 use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};

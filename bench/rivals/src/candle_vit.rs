@@ -1,4 +1,4 @@
-//! The ViT of candle-transformers, with fresh weights.
+//! The ViT of candle-transformers, with random weights.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{Activation, VarBuilder, VarMap};

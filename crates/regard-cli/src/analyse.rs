@@ -18,7 +18,7 @@ use crate::model::at_least_one;
 use crate::subject::AnalysedModel;
 use pictures::Pictures;
 
-/// Measure where models look and how similar their layers are
+/// Measure attention, receptive fields and the similarity of layers
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,15 +27,16 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Analysis {
-    /// How similar the layers of two models are, or of one: centred kernel alignment (CKA), unbiased, by minibatches of 4 or more
+    /// How similar the layers of two models are, or of one: centred kernel alignment (CKA), unbiased, by minibatches of 4 or
+    /// more
     Cka(PictureAnalysisArgs),
-    /// How far each head looks: mean attention distance in pixels
+    /// How far away each head attends: mean attention distance in pixels
     Distance(PictureAnalysisArgs),
     /// How spread out the attention of each head is: entropy in nats
     Entropy(PictureAnalysisArgs),
     /// Which pixels the centre of each layer depends on: effective receptive fields
     Field(PictureAnalysisArgs),
-    /// Which boxes each query of a DETR answers for: where, and small, wide or tall
+    /// Which boxes each query of a DETR detects: where, and small, wide or tall
     Queries(QueryAnalysisArgs),
     /// How similar the learned position embeddings of a transformer are
     Positions(WeightAnalysisArgs),
@@ -49,11 +50,11 @@ struct PictureAnalysisArgs {
     #[command(flatten)]
     common: Common,
 
-    /// A folder of pictures, `fashion`, `scenes`, or a dataset as `regard eval` takes it
+    /// A folder of pictures, `fashion`, `scenes`, or any dataset of `regard eval`
     #[arg(long, value_name = "NAME|DIR")]
     data: String,
 
-    /// How many pictures, spread over the data
+    /// Number of pictures, spread over the data
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = at_least_one)]
     pictures: usize,
 

@@ -1,4 +1,4 @@
-//! `regard compare`: one recipe for several models and seeds, and an honest table.
+//! `regard compare`: one recipe for several models and seeds, and a table.
 
 use burn::tensor::Device;
 use regard::evaluate::{History, TaskInfo, Values};
@@ -17,20 +17,20 @@ use crate::models::print_json;
 use crate::recipes;
 use crate::train::{Interrupt, Job, with_change};
 
-/// Train several models by the same recipe, with several seeds, and compare them
+/// Train several models with one recipe and several seeds, and compare them
 ///
-/// What was trained by this command is not trained again: the same command goes on where it was.
+/// Finished runs are not trained again: the same command continues where it stopped.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A TOML file, or the name of a recipe that comes along
+    /// A TOML file, or a built-in recipe (`regard recipes` lists them)
     recipe: String,
 
-    /// Presets, each with changes of its fields if you like: `vit-nano,san-nano-pairwise+sharing=all-shared`; models that are
-    /// trained already (a run folder, PRESET=WEIGHTS, `hf:owner/name`, `fashion-vit`) are measured as they are
+    /// Presets, optionally with changed fields: `vit-nano,san-nano-pairwise+sharing=all-shared`; models that are
+    /// already trained (a run folder, PRESET=WEIGHTS, `hf:owner/name`, `fashion-vit`) are only evaluated
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', required = true)]
     models: Vec<String>,
 
-    /// What each model is trained with, once for each
+    /// Random seeds; each model is trained once per seed
     #[arg(long, value_name = "0,1,2", value_delimiter = ',', default_value = "0")]
     seeds: Vec<u64>,
 
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
 
-    /// How many times to go through the training data
+    /// Number of passes over the training data
     #[arg(long, value_name = "COUNT")]
     epochs: Option<usize>,
 
@@ -55,29 +55,29 @@ pub struct Args {
     json: bool,
 }
 
-/// A model and what its runs came to.
+/// A model and the results of its runs.
 #[derive(Debug, Serialize)]
 struct ComparedModel {
     model: String,
-    /// The metric that decides, of each seed: of the test part, or of validation where there is none.
+    /// The deciding metric for each seed: on the test part, or on validation if there is none.
     values: Vec<f64>,
     mean: f64,
-    /// Between seeds, of the sample; none for one seed.
+    /// Sample standard deviation over seeds; `None` for one seed.
     deviation: Option<f64>,
     /// The means of all metrics over the seeds.
     metrics: Values,
     parameters: u64,
     multiply_adds: Option<u64>,
-    /// None for a model that was not trained here.
+    /// `None` for a model that was not trained here.
     items_per_second: Option<f64>,
     seconds: Option<f64>,
 }
 
 /// A model of the table.
 enum Entrant {
-    /// Trained by the recipe, with these changes.
+    /// To train with the recipe and these changes.
     Trained(Box<AnyRecipe>),
-    /// Trained already, and measured as it is.
+    /// Already trained.
     Measured(NamedResult),
 }
 
@@ -89,7 +89,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     recipe.common_mut().epochs = args.epochs.unwrap_or(recipe.common().epochs);
     let recipe = args.set.iter().try_fold(recipe, |recipe, change| with_change(&recipe, change))?;
     let folder = args.output.clone().unwrap_or_else(|| Path::new("runs").join(format!("compare-{called}")));
-    // every name is checked before the first run begins
+    // all names are checked before the first run begins
     let entrants: Vec<(&String, Entrant)> =
         args.models.iter().map(|name| Ok((name, entrant(&recipe, name, device)?))).collect::<Result<_, Failure>>()?;
     let (interrupt, task) = (Interrupt::listen(&SingleProcess)?, recipe.info());
@@ -119,7 +119,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
             }
         };
         rows.push(row);
-        // what is known so far, in case the rest is interrupted
+        // the results so far, in case of an interruption
         write(&folder, &rows, &task, args.seeds.len())?;
     }
     if args.json {
@@ -172,7 +172,7 @@ impl ComparedModel {
     }
 }
 
-/// What a run came to: its test, or its best validation where the data has no test part.
+/// The result of a run: on the test part, or the best on validation if there is none.
 fn measured<'a>(run: &'a History, task: &TaskInfo) -> Option<&'a Values> {
     match &run.test {
         Some(test) => Some(&test.metrics),
@@ -180,18 +180,24 @@ fn measured<'a>(run: &'a History, task: &TaskInfo) -> Option<&'a Values> {
     }
 }
 
-/// A model to train, or one that is trained already, measured at once.
+/// A model to train, or a trained one, which is evaluated at once.
 fn entrant(recipe: &AnyRecipe, name: &str, device: &Device) -> Result<Entrant, Failure> {
-    let model = name.split('+').next().unwrap_or_default();
-    let trained = Path::new(name).join("model.toml").is_file()
-        || EMBEDDED.iter().any(|one| one.name == name)
-        || model.contains('=')
-        || name.starts_with("hf:");
-    if !trained {
+    if !is_trained(name) {
         return Ok(Entrant::Trained(Box::new(variant(recipe, name)?)));
     }
     writeln!(stderr(), "measuring   {name} on {}", recipe.common().data)?;
     Ok(Entrant::Measured(recipe.measure_named(name, device)?))
+}
+
+/// Whether a name, by the rules of [`regard::weights::resolve`], is that of a model with weights.
+fn is_trained(name: &str) -> bool {
+    let (model, path) = (name.split('+').next().unwrap_or_default(), Path::new(name));
+    path.join("model.toml").is_file()
+        || EMBEDDED.iter().any(|one| one.name == name)
+        || model.contains('=')
+        || name.starts_with("hf:")
+        || path.join("config.json").is_file() && regard::models::preset(name).is_err()
+        || path.is_file() && path.extension().is_none_or(|extension| extension != "toml")
 }
 
 /// The recipe for `NAME+field=value+field=value`.
@@ -201,12 +207,12 @@ fn variant(recipe: &AnyRecipe, name: &str) -> Result<AnyRecipe, Failure> {
     recipe.common_mut().model = parts.next().unwrap_or_default().to_string();
     recipe.validate()?;
     let recipe = parts.try_fold(recipe, |recipe, change| with_change(&recipe, &format!("set.{change}")))?;
-    // a field that the model does not have is told before anything runs
+    // unknown fields are reported before anything runs
     recipe.cost()?;
     Ok(recipe)
 }
 
-/// The mean, and the deviation of a sample when there are two or more.
+/// The mean, and the sample standard deviation of two or more.
 fn mean_and_deviation(values: &[f64]) -> (f64, Option<f64>) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -265,6 +271,23 @@ fn write(folder: &Path, rows: &[ComparedModel], task: &TaskInfo, seeds: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_a_folder_of_another_library_and_a_file_of_weights_are_trained_models_and_a_preset_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for file in ["run/model.toml", "timm/config.json", "own.toml", "own.safetensors"] {
+            fs::create_dir_all(folder.path().join(file).parent().unwrap()).unwrap();
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        let run = path("run");
+        for name in [&*run, &path("timm"), &path("own.safetensors"), "fashion-vit", "hf:a/b", "vit-nano=FILE"] {
+            assert!(is_trained(name), "{name}");
+        }
+        for name in ["vit-nano", "vit-nano+image=[28,28]", &path("own.toml"), &path("none")] {
+            assert!(!is_trained(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_variant_changes_fields_of_its_model_and_a_wrong_one_is_named() {

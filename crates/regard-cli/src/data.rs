@@ -37,7 +37,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     }
 }
 
-/// The failure of pictures with boxes that cannot be read.
+/// The failure of a detection dataset that cannot be read.
 fn unusable_boxes(error: regard::Error) -> Failure {
     Failure::input(error, "`regard data check` lists everything that is wrong; `scenes` is always there")
 }

@@ -1,4 +1,4 @@
-//! `regard detect`: where is what on these pictures?
+//! `regard detect`: finds objects in pictures.
 
 use burn::tensor::Device;
 use indicatif::ProgressBar;
@@ -19,13 +19,13 @@ use crate::model::{at_least_one, class_names, download_bar, no_model, note_untra
 use crate::models::print_json;
 use crate::predict::{PictureArgs, Source};
 
-/// Find objects on pictures: boxes with classes and scores
+/// Find objects in pictures: boxes with classes and scores
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pictures: PictureArgs,
 
-    /// The detector: a run folder, PRESET=WEIGHTS, FILE.toml=WEIGHTS, or one that comes along
+    /// The detector: a run folder, PRESET=WEIGHTS, FILE.toml=WEIGHTS, or an embedded one
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "SCORE", default_value_t = 0.5, value_parser = score)]
     threshold: f64,
 
-    /// Write every picture with its boxes, and `detections.json` in COCO's form, into this folder
+    /// Write every picture with its boxes, and `detections.json` in COCO's format, into this folder
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
@@ -49,11 +49,11 @@ pub struct Args {
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one, conflicts_with = "batch")]
     tile: Option<usize>,
 
-    /// Names of the classes, one a line; by default the model's own
+    /// File of class names, one per line; by default the model's own
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
-    /// Print JSON: detections in COCO's form, with the path of the picture
+    /// Print JSON: detections in COCO's format, with the path of the picture
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ pub fn score(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A detection as COCO writes results, with what a person needs beside it.
+/// A detection in COCO's result format, with readable additions.
 #[derive(Clone, Debug, Serialize)]
 struct Found {
     picture: String,
@@ -196,11 +196,11 @@ fn text(picture: &str, found: &[Found], out: &mut impl Write) -> Result<(), Fail
     Ok(())
 }
 
-/// Where pictures with boxes go.
+/// The output folder of pictures with boxes.
 struct Drawings {
     folder: PathBuf,
     yolo: bool,
-    /// Names that were given away; two folders may have pictures of one name.
+    /// Names in use: pictures in different folders may have the same name.
     taken: RefCell<BTreeSet<String>>,
 }
 
@@ -242,7 +242,7 @@ impl Drawings {
         Ok(())
     }
 
-    /// The name of the picture without its ending, with a number where it was given away.
+    /// The name of the picture without extension, with a number if it is in use.
     fn stem(&self, source: &Source) -> String {
         let name = match source {
             Source::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -256,7 +256,7 @@ impl Drawings {
     }
 }
 
-/// A small picture at a whole multiple of its size, so that labels are small beside it.
+/// Enlarges a small picture by a whole factor, so that labels are small in comparison.
 fn enlarged(picture: &Picture) -> Picture {
     const LEAST_SIDE: usize = 384;
     let [rows, columns] = picture.size();

@@ -1,5 +1,5 @@
-//! `regard eval`: how good is a model? Pictures with classes are measured here, in several respects; everything else as its task
-//! says.
+//! `regard eval`: evaluates models. Classifiers are evaluated here in several respects; everything else as its
+//! task says.
 
 mod classes;
 mod pictures;
@@ -22,10 +22,10 @@ use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::model::{at_least_one, class_names, detector_source, note_untrained};
 use classes::Classes;
-use pictures::{Pictures, Source};
+use pictures::{DataArgs, Pictures};
 use run::Outputs;
 
-/// Measure how good models are: classifiers and detectors on pictures whose classes or boxes are known, the best weights of any
+/// Evaluate models: classifiers and detectors on labelled pictures, or the best weights of any
 /// run on its data
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,9 +33,9 @@ pub struct Args {
     candidates: CandidateArgs,
 
     #[command(flatten)]
-    source: Source,
+    source: DataArgs,
 
-    /// Names of the model's classes, one a line; by default the model's own, or ImageNet's for 1000 classes
+    /// File of class names, one per line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
@@ -47,16 +47,16 @@ pub struct Args {
     #[arg(long)]
     per_class: bool,
 
-    /// Write a figure of what each class is taken for
+    /// Write the confusion matrix as a figure
     #[arg(long, value_name = "FILE.svg")]
     confusion: Option<PathBuf>,
 
-    /// Write the figures into this folder: what each class is taken for; of a detector also precision and recall, and the worst
+    /// Write the figures into this folder: the confusion matrix; for detectors also precision and recall, and the worst
     /// misses and false alarms
     #[arg(short, long, value_name = "DIR", conflicts_with = "robustness")]
     output: Option<PathBuf>,
 
-    /// Turn the pictures by 90, 180 and 270 degrees and upside-down, and print what that takes from each model
+    /// Rotate the pictures by 90, 180 and 270 degrees and flip them, and print the drop in accuracy
     #[arg(long, conflicts_with_all = ["per_class", "confusion"])]
     robustness: bool,
 
@@ -71,8 +71,8 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     }
     let run = args.candidates.only_run().and_then(|folder| Some((folder, run::recipe(folder)?)));
     let own_data = run.as_ref().map(|(_, recipe)| recipe.common().data.clone());
-    if let Some((folder, recipe)) = run.filter(|(_, recipe)| !run::is_classifier(recipe)) {
-        args.refuse_classes(&recipe)?;
+    if let Some((folder, recipe)) = run.filter(|(folder, _)| !run::is_classifier(folder)) {
+        args.refuse_classes(folder, &recipe)?;
         let request = EvalRequest { folder, data: &args.source.data(own_data)?, part: args.source.part() };
         return run::print(|watch| recipe.evaluate(&request, device, watch), &args.outputs(), out);
     }
@@ -106,9 +106,9 @@ impl Args {
         Outputs { json: self.json, confusion: self.confusion.as_deref(), folder: self.output.as_deref() }
     }
 
-    /// What is about classes makes no sense for another task; detectors have classes too.
-    fn refuse_classes(&self, recipe: &AnyRecipe) -> Result<(), Failure> {
-        let (task, boxes) = (recipe.info().task, run::is_detector(recipe));
+    /// Refuses options about classes for tasks without classes; detectors have classes too.
+    fn refuse_classes(&self, run: &Path, recipe: &AnyRecipe) -> Result<(), Failure> {
+        let (task, boxes) = (recipe.info().task, is_detector(&run.display().to_string()));
         let flags = [
             ("--labels", self.labels.is_some()),
             ("--per-class", self.per_class && !boxes),
@@ -126,7 +126,7 @@ impl Args {
     }
 }
 
-/// A detector that is not in a run: its data has to be named.
+/// A detector without a run: its data has to be named.
 fn measure_detector(args: &Args, name: &str, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     if args.robustness {
         return Err(Failure::input(
@@ -147,7 +147,7 @@ fn measure_detector(args: &Args, name: &str, device: &Device, out: &mut impl Wri
     run::print(|watch| evaluate_detector(&detector, &data, device, watch), &args.outputs(), out)
 }
 
-/// One model in every respect; gives the number of unreadable pictures.
+/// Evaluates one model in all respects; returns the number of unreadable pictures.
 fn measure(
     args: &Args,
     candidate: &Candidate,
@@ -176,7 +176,7 @@ fn measure(
     Ok(unreadable)
 }
 
-/// Every model under every turn; gives the number of unreadable pictures.
+/// Evaluates every model under every rotation and flip; returns the number of unreadable pictures.
 fn turn(
     args: &Args,
     candidates: &[Candidate],
@@ -185,7 +185,7 @@ fn turn(
     out: &mut impl Write,
 ) -> Result<usize, Failure> {
     let (mut rows, mut unreadable) = (Vec::new(), 0);
-    // whatever does not fit is said before the first model has run for an hour
+    // mismatches are reported before the first model runs
     let classes: Vec<Classes> = candidates
         .iter()
         .map(|candidate| Classes::of(pictures, candidate, args.labels.as_ref()))

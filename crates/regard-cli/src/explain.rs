@@ -1,11 +1,12 @@
-//! `regard explain`: where a model looks in a picture, and the evidence for its prediction or its boxes.
+//! `regard explain`: the attention of a model on a picture, and the evidence for its prediction or its boxes.
 
 mod detector;
 mod panels;
 
 use burn::tensor::Device;
 use regard::analyse::{
-    Attention, Cam, Check, Explanation, Fusion, Maps, Query, Rollout, RolloutOptions, cam, explain, explain_class,
+    Attention, AttentionMaps, Cam, Check, Explanation, Fusion, Query, Rollout, RolloutOptions, cam, explain,
+    explain_class,
 };
 use regard::data::Picture;
 use regard::report::Table;
@@ -23,7 +24,7 @@ use crate::model::ModelArgs;
 use crate::subject::AnalysedModel;
 use panels::Panels;
 
-/// Show where a model looks in a picture, layer by layer, and the evidence for its prediction
+/// Show the attention of a model on a picture, layer by layer, and the evidence for its prediction
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// JPEG, PNG, WebP, GIF or BMP
@@ -128,9 +129,9 @@ struct ExplainOutput {
     explanation: Explanation,
     class: usize,
     /// Attention of the class token.
-    token: Vec<Maps>,
+    token: Vec<AttentionMaps>,
     /// Attention of the query at `--at`.
-    query: Vec<Maps>,
+    query: Vec<AttentionMaps>,
     rollouts: Vec<(&'static str, Rollout)>,
     cam: Option<Cam>,
     checks: Vec<Check>,
@@ -150,7 +151,7 @@ impl ExplainOutput {
         let class = chosen.unwrap_or(explanation.answers[0].class);
         let (mut checks, mut rollouts, mut of_class) = (explanation.checks(), Vec::new(), None);
         let (token, query) = (explanation.maps(Query::Token(0)), explanation.maps(Query::At(args.at)));
-        checks.extend(Check::worst(token.iter().chain(&query).filter_map(Maps::check)));
+        checks.extend(Check::worst(token.iter().chain(&query).filter_map(AttentionMaps::check)));
         if model.as_transformer().is_some() {
             let options = |fusion| RolloutOptions { fusion, discard: args.discard };
             for (name, fusion) in [("mean", Fusion::Mean), ("max", Fusion::Max), ("min", Fusion::Min)] {
@@ -313,7 +314,7 @@ fn layer_data(attention: &Attention) -> serde_json::Value {
 }
 
 /// The weight of the query on itself in each layer, and its highest weight.
-fn spread(query: &[Maps]) -> Table {
+fn spread(query: &[AttentionMaps]) -> Table {
     let mut table = Table::new().words("layer").numbers("heads").numbers("to itself, %").numbers("highest, %");
     for maps in query {
         let mean = maps.mean();

@@ -1,4 +1,4 @@
-//! `regard fill`: what a language model expects, at a `[MASK]` or after the end.
+//! `regard fill`: predictions of a language model, at a `[MASK]` or after a text.
 
 use burn::tensor::Device;
 use regard::tasks::language::{Continuation, Filling, LanguageBundle};
@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::models::print_json;
 use crate::sentences;
 
-/// Fill [MASK] in sentences with a masked language model, or write on with a causal one
+/// Fill [MASK] in sentences with a masked language model, or continue texts with a causal one
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Sentences, or files of one sentence a line; lines of the standard input when there is none
+    /// Sentences, or files with one sentence per line; by default lines of standard input
     #[arg(value_name = "TEXT|FILE")]
     texts: Vec<String>,
 
@@ -21,19 +21,19 @@ pub struct Args {
     #[arg(short, long, value_name = "MODEL")]
     model: PathBuf,
 
-    /// Words to print for each [MASK], the best first
+    /// Number of words to print for each [MASK], best first
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = crate::model::at_least_one)]
     top: usize,
 
-    /// Most tokens that are written
+    /// Maximum number of new tokens
     #[arg(long, value_name = "COUNT", default_value_t = 30)]
     length: usize,
 
-    /// How freely tokens are drawn; 0 takes the likeliest each time
+    /// Sampling temperature; 0 always takes the most probable token
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
     temperature: f64,
 
-    /// What tokens are drawn from
+    /// Random seed of sampling
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
 
@@ -42,7 +42,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The answer to one sentence: of a masked model the words for each mask, of a causal one the whole text.
+/// The result for one sentence: the words for each mask from a masked model, the whole text from a causal one.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -65,7 +65,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let hint = if bundle.is_masked() {
         "a masked model fills `the cat [MASK] on the mat`"
     } else {
-        "a causal model writes on after `the cat`; `--temperature` is at least 0"
+        "a causal model continues `the cat`; `--temperature` is at least 0"
     };
     let answers: Result<Vec<Answer>, regard::Error> = sentences::read(&args.texts)?.into_iter().map(answer).collect();
     let answers = answers.map_err(|error| Failure::input(error, hint))?;

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
-/// List the attention operators: name, paper, who looks where
+/// List the attention operators: name, paper, which keys a query attends to
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print JSON

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The most bytes of a file of sentences.
+/// Maximum size of a file of sentences, in bytes.
 const MOST_BYTES: u64 = 1 << 28;
 
-/// Every text; one that is a file is the lines of it, and none at all are the lines of the standard input.
+/// All texts: a file gives its lines; without arguments, the lines of standard input.
 pub fn read(texts: &[String]) -> Result<Vec<String>, Failure> {
     if texts.is_empty() {
         let mut bytes = Vec::new();
@@ -28,7 +28,7 @@ pub fn read(texts: &[String]) -> Result<Vec<String>, Failure> {
     Ok(all)
 }
 
-/// `place` begins the error.
+/// `place` starts the error message.
 fn lines(bytes: &[u8], place: &str) -> Result<Vec<String>, Failure> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();

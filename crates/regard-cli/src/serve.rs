@@ -20,8 +20,8 @@ const TOKEN: &str = "REGARD_TOKEN";
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A model: a run folder (of pictures, boxes or sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS, `hf:owner/name[@revision]`, a
-    /// folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
+    /// A model: a run folder (of pictures, boxes or sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS,
+    /// `hf:owner/name[@revision]`, a folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
     #[arg(value_name = "[NAME:]MODEL")]
     models: Vec<String>,
 
@@ -311,12 +311,12 @@ pub fn run(args: &Args, device: &Device) -> Result<(), Failure> {
     }
     let tell: Tell = Arc::new(|event| {
         // stderr may be closed: the server continues
-        let _ = writeln!(stderr(), "{}", told(&event));
+        let _ = writeln!(stderr(), "{}", message(&event));
     });
     regard_serve::run(entries, SocketAddr::new(args.bind, args.port), settings, tell).map_err(failure)
 }
 
-fn told(event: &Event) -> String {
+fn message(event: &Event) -> String {
     match event {
         Event::Ready(address) => format!("serving at http://{address}"),
         Event::Reloaded { name } => format!("reloaded: {name}"),

@@ -1,6 +1,6 @@
 //! `regard table`: the papers' numbers next to ours.
 
-use regard::analyse::papers::{Cell, PaperRow, Table, Verdict};
+use regard::analyse::papers::{Cell, PaperRow, PaperTable, Verdict};
 use std::io::Write;
 
 use crate::failure::Failure;
@@ -34,12 +34,12 @@ enum Paper {
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     let table = match args.paper {
-        Paper::San => Table::San,
-        Paper::Sasa => Table::Sasa,
-        Paper::Vit => Table::Vit,
-        Paper::Retinanet => Table::Retinanet,
-        Paper::Detr => Table::Detr,
-        Paper::Timesformer => Table::Timesformer,
+        Paper::San => PaperTable::San,
+        Paper::Sasa => PaperTable::Sasa,
+        Paper::Vit => PaperTable::Vit,
+        Paper::Retinanet => PaperTable::Retinanet,
+        Paper::Detr => PaperTable::Detr,
+        Paper::Timesformer => PaperTable::Timesformer,
     };
     let rows = table.rows()?;
     if args.json {

@@ -15,7 +15,7 @@ use crate::sentences;
 /// Translate sentences with a trained model
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to translate: sentences, or files of one sentence a line; lines of the standard input when there is none
+    /// Sentences, or files with one sentence per line; by default lines of standard input
     #[arg(value_name = "TEXT|FILE")]
     texts: Vec<String>,
 
@@ -27,19 +27,19 @@ pub struct Args {
     #[arg(long, value_name = "DIR", hide = true, conflicts_with = "model")]
     run: Option<PathBuf>,
 
-    /// Beginnings of a sentence that are kept side by side; 1 takes the likeliest token each time
+    /// Beam size; 1 is greedy search
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     beam: usize,
 
-    /// Print so many translations of each sentence, the best first, with their scores
+    /// Print this many translations of each sentence, best first, with their scores
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     n_best: usize,
 
-    /// How much longer sentences are favoured, 0 is not at all
+    /// Length penalty: 0 for none; larger values favour longer sentences
     #[arg(long, value_name = "NUMBER", default_value_t = 0.6)]
     length_penalty: f64,
 
-    /// Write where the model looked while it translated one sentence: a page (.html), data (.json) or the alignment (.svg)
+    /// Write the attention during the translation of one sentence: a page (.html), data (.json) or the alignment (.svg)
     #[arg(long, value_name = "FILE")]
     attention: Option<PathBuf>,
 
@@ -102,7 +102,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     Ok(())
 }
 
-/// The name of the translator that comes along.
+/// The name of the embedded translator.
 pub const EMBEDDED: &str = "it-en";
 
 /// A translator by its name: a run folder, or the embedded one. A folder wins, as for every other model.

@@ -52,9 +52,9 @@ fn explain_writes_a_page_with_figures_and_data_for_every_kind_of_model() {
     for (name, figures) in kinds {
         let (weights, page) = (format!("{name}.safetensors"), format!("{name}.html"));
         let args = ["explain", "photos/03.png", "--model", name, "--weights", &weights, "-o", &page, "--class", "7"];
-        let told = stdout_of(folder.path(), &args);
-        assert!(told.contains(&format!("photos/03.png under {name}")) && told.contains("ok: "), "{told}");
-        assert!(!told.contains("FAILED"), "{told}");
+        let stdout = stdout_of(folder.path(), &args);
+        assert!(stdout.contains(&format!("photos/03.png under {name}")) && stdout.contains("ok: "), "{stdout}");
+        assert!(!stdout.contains("FAILED"), "{stdout}");
         assert_complete(&folder.path().join(&page), &folder.path().join(name), figures);
     }
 }
@@ -123,8 +123,8 @@ fn every_analysis_writes_its_folder() {
     ];
     for (analysis, models, more, figures) in cases {
         let args = [&["analyse", analysis, "--models", models, "-o", analysis][..], more].concat();
-        let told = stdout_of(folder.path(), &args);
-        assert!(told.contains("ok: ") && !told.contains("FAILED"), "{told}");
+        let stdout = stdout_of(folder.path(), &args);
+        assert!(stdout.contains("ok: ") && !stdout.contains("FAILED"), "{stdout}");
         assert_complete(&folder.path().join(analysis).join("report.html"), &folder.path().join(analysis), figures);
     }
     let cka: serde_json::Value =
@@ -175,8 +175,8 @@ fn analyses_refuse_what_they_cannot_use_and_say_why() {
 fn the_boxes_of_each_query_are_drawn_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["analyse", "queries", "-m", "detr-nano", "--data", "scenes", "--pictures", "6", "--threshold", "0.05"];
-    let told = stdout_of(folder.path(), &[&args[..], &["-o", "queries"]].concat());
-    assert!(told.contains("fired") && told.contains("ok: centres are inside"), "{told}");
+    let stdout = stdout_of(folder.path(), &[&args[..], &["-o", "queries"]].concat());
+    assert!(stdout.contains("fired") && stdout.contains("ok: centres are inside"), "{stdout}");
     assert_complete(&folder.path().join("queries/report.html"), &folder.path().join("queries"), &["queries-0"]);
     let json: serde_json::Value =
         serde_json::from_str(&stdout_of(folder.path(), &[&args[..], &["--json"]].concat())).unwrap();

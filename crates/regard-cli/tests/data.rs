@@ -123,21 +123,21 @@ fn train_val_and_test_are_all_shown_and_compared() {
         let output = regard(root.path(), &[&["data", "check", "flowers"], args].concat());
         (output.status.code(), text(&output.stdout))
     };
-    let (status, told) = check(&[]);
-    assert_eq!(status, Some(0), "{told}");
-    insta::assert_snapshot!("data-check-three-parts", told);
+    let (status, stdout) = check(&[]);
+    assert_eq!(status, Some(0), "{stdout}");
+    insta::assert_snapshot!("data-check-three-parts", stdout);
     let json: serde_json::Value = serde_json::from_str(&check(&["--json"]).1).unwrap();
     assert_eq!((&json["train"], &json["validation"], &json["test"]), (&20.into(), &10.into(), &10.into()));
     assert_eq!((&json["origins"]["validation"], &json["origins"]["test"]), (&"val/".into(), &"test/".into()));
     paint(&root.path().join("flowers/test/rose/known.png"), 4, 12);
-    let (status, told) = check(&[]);
+    let (status, stdout) = check(&[]);
     assert_eq!(status, Some(1));
     let leak = "flowers/val/rose/12.png (validation) = flowers/test/rose/known.png (test)";
-    assert!(told.contains("copies in more than one part (leaks): 1") && told.contains(leak), "{told}");
+    assert!(stdout.contains("copies in more than one part (leaks): 1") && stdout.contains(leak), "{stdout}");
     // without test/ the folder val/ is the test, and a tenth of train is validation
     fs::remove_dir_all(root.path().join("flowers/test")).unwrap();
-    let told = check(&[]).1;
-    assert!(told.contains("validation  a tenth of train\ntest        val/\n"), "{told}");
+    let stdout = check(&[]).1;
+    assert!(stdout.contains("validation  a tenth of train\ntest        val/\n"), "{stdout}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn pictures_with_boxes_are_checked_converted_and_drawn() {
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
         text(&output.stdout)
     };
-    let told = run(&["data", "check", "boxes"]);
+    let stdout = run(&["data", "check", "boxes"]);
     for line in [
         "all                     28           4       8\n",
         "AP of the truth     1.0000      1.0000  1.0000\n",
@@ -191,11 +191,11 @@ fn pictures_with_boxes_are_checked_converted_and_drawn() {
         "queries     more than 2, the most objects in a picture\n",
         "problems    none\n",
     ] {
-        assert!(told.contains(line), "{told}");
+        assert!(stdout.contains(line), "{stdout}");
     }
     for (from, to) in [("boxes", "voc"), ("voc", "coco"), ("coco", "yolo"), ("yolo", "csv")] {
-        let told = run(&["data", "convert", from, "--to", to, "-o", to]);
-        assert!(told.starts_with("20 pictures with 40 boxes"), "{told}");
+        let stdout = run(&["data", "convert", from, "--to", to, "-o", to]);
+        assert!(stdout.starts_with("20 pictures with 40 boxes"), "{stdout}");
         let checked = run(&["data", "check", to, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&checked).unwrap();
         assert_eq!(json["problems"], 0);
@@ -214,18 +214,21 @@ fn what_is_wrong_with_boxes_is_named_and_stops_whoever_would_train() {
     let root = tempfile::tempdir().unwrap();
     boxes(root.path(), "3.png,NaN,1,5,5,cat\nnowhere.png,1,1,5,5,cat\n2.png,1,2,21,12,cat\n2.png,100,2,121,12,cat\n");
     let output = regard(root.path(), &["data", "check", "boxes"]);
-    let told = text(&output.stdout);
+    let stdout = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1));
     for line in [
         "boxes.csv: line 42: `x1,y1,x2,y2`: not four finite numbers",
         "boxes.csv: line 43: `image`: no picture `nowhere.png`",
         "boxes that are there twice: 1",
-        "boxes outside of the picture: 1",
+        "boxes outside the picture: 1",
     ] {
-        assert!(told.contains(line), "{told}");
+        assert!(stdout.contains(line), "{stdout}");
     }
     let output = regard(root.path(), &["data", "convert", "boxes", "--to", "coco", "-o", "out"]);
-    let told = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("line 42") && told.contains("and 1 more") && told.contains("regard data check"), "{told}");
+    assert!(
+        stderr.contains("line 42") && stderr.contains("and 1 more") && stderr.contains("regard data check"),
+        "{stderr}"
+    );
 }

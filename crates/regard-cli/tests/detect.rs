@@ -81,7 +81,8 @@ fn what_is_no_picture_and_no_detector_is_named() {
     assert!(stdout_of(folder.path(), &["detect", &point.display().to_string()]).contains("nothing"));
 }
 
-/// Validation scenes as COCO files in `coco`, with mistakes of an annotator: classes of the first are wrong, the second has no box.
+/// Validation scenes as COCO files in `coco`, with mistakes of an annotator: classes of the first are wrong, the second has
+/// no box.
 fn coco(folder: &Path, count: usize) {
     let folder = folder.join("coco");
     fs::create_dir(&folder).unwrap();
@@ -156,8 +157,8 @@ fn bad_annotations_are_named_by_file_id_and_field_in_every_command() {
         // a check tells the same and ends with the status of a check that found something
         let output = regard(folder.path(), &["data", "check", "boxes.json"]);
         assert_eq!(output.status.code(), Some(1), "{to}: {}", text(&output.stderr));
-        let told = text(&output.stdout);
-        assert!(culprits.iter().all(|culprit| told.contains(culprit)), "{culprits:?}: {told}");
+        let stdout = text(&output.stdout);
+        assert!(culprits.iter().all(|culprit| stdout.contains(culprit)), "{culprits:?}: {stdout}");
     }
     // a text in place of the picture is found when it is read
     fs::write(folder.path().join("a.png"), "text").unwrap();

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 /// What no wait of a test may reach.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// A folder of three classes of noise, and room for runs.
-struct Place(tempfile::TempDir);
+/// A folder with data of three classes of noise, and with runs.
+struct Workspace(tempfile::TempDir);
 
-impl Place {
+impl Workspace {
     /// 66 training pictures, 9 of validation, 18 of the test; `keys` are lines of the recipe.
     fn new(keys: &str) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let workspace = Self(tempfile::tempdir().unwrap());
         for class in 0..3 {
-            let folder = place.path("data").join(format!("class{class}"));
+            let folder = workspace.path("data").join(format!("class{class}"));
             fs::create_dir_all(&folder).unwrap();
             for number in 0..31 {
                 let mut state: u64 = 1 + 100 * class + number;
@@ -34,10 +34,10 @@ impl Place {
             "data = '{}'\nworkers = 1\n{keys}
             set = {{ image = [12, 12], dim = 16, depth = 2, heads = 2, mlp_dim = 32 }}
             optimiser = {{ rule = 'adamw', rate = 3e-3, decay = 0.05 }}",
-            place.path("data").display()
+            workspace.path("data").display()
         );
-        fs::write(place.path("recipe.toml"), recipe).unwrap();
-        place
+        fs::write(workspace.path("recipe.toml"), recipe).unwrap();
+        workspace
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -112,25 +112,25 @@ fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
 }
 
-/// The process of a rank, by what the launcher told it.
+/// The process of a rank, by the environment that the launcher gave it.
 fn process_of(job: &Child, rank: usize) -> u32 {
     let children = format!("/proc/{0}/task/{0}/children", job.id());
     let children = fs::read_to_string(children).unwrap();
     let mut children = children.split_whitespace().map(|id| id.parse::<u32>().unwrap());
-    let told = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let expected = format!("OMPI_COMM_WORLD_RANK={rank}");
     let is_rank = |id: &u32| {
         let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == told.as_bytes())
+        environment.split(|byte| *byte == 0).any(|variable| variable == expected.as_bytes())
     };
     children.find(is_rank).unwrap()
 }
 
 #[track_caller]
 fn assert_law(ranks: usize, keys: &str) {
-    let place = Place::new(keys);
-    place.finish(1, "one");
-    place.finish(ranks, "several");
-    let (one, several) = (place.losses("one"), place.losses("several"));
+    let workspace = Workspace::new(keys);
+    workspace.finish(1, "one");
+    workspace.finish(ranks, "several");
+    let (one, several) = (workspace.losses("one"), workspace.losses("several"));
     assert_eq!((one.len(), several.len()), (6, 6));
     let distance = std::iter::zip(&one, &several).map(|(one, several)| (one - several).abs()).fold(0.0, f64::max);
     assert!(distance < 1e-4, "{distance}: {one:?} {several:?}");
@@ -156,8 +156,8 @@ fn ranks_mix_the_pictures_that_one_process_mixes() {
 
 #[test]
 fn two_ranks_translate_what_one_translates_with_different_numbers_of_tokens() {
-    let place = Place(tempfile::tempdir().unwrap());
-    fs::create_dir(place.path("data")).unwrap();
+    let workspace = Workspace(tempfile::tempdir().unwrap());
+    fs::create_dir(workspace.path("data")).unwrap();
     let word = |number: usize| ["uno", "due", "tre", "quattro", "cinque", "sei", "sette"][number % 7];
     let line = |number: usize| {
         let words: Vec<&str> = (0..=number % 5).map(|at| word(number + at * at)).collect();
@@ -165,14 +165,14 @@ fn two_ranks_translate_what_one_translates_with_different_numbers_of_tokens() {
     };
     for (part, lines) in [("train", 0..60), ("dev", 60..70), ("test", 70..80)] {
         let text: Vec<String> = lines.map(line).collect();
-        fs::write(place.path("data").join(format!("{part}.tsv")), text.join("\n")).unwrap();
+        fs::write(workspace.path("data").join(format!("{part}.tsv")), text.join("\n")).unwrap();
     }
     let recipe = "task = 'translate'\ndata = 'data'\nmodel = 'transformer-nano'\nepochs = 2\ntokens = 90\nlongest = 40
         vocabulary = 300\nset = { dim = 16, inner = 32, heads = 2, encoder_layers = 1, decoder_layers = 1, dropout = 0.0 }";
-    fs::write(place.path("recipe.toml"), recipe).unwrap();
-    place.finish(1, "one");
-    place.finish(2, "two");
-    let (one, two) = (place.losses("one"), place.losses("two"));
+    fs::write(workspace.path("recipe.toml"), recipe).unwrap();
+    workspace.finish(1, "one");
+    workspace.finish(2, "two");
+    let (one, two) = (workspace.losses("one"), workspace.losses("two"));
     assert!(one.len() > 6 && one.len() == two.len(), "{one:?} {two:?}");
     let distance = std::iter::zip(&one, &two).map(|(one, two)| (one - two).abs()).fold(0.0, f64::max);
     assert!(distance < 1e-4, "{distance}: {one:?} {two:?}");
@@ -180,50 +180,51 @@ fn two_ranks_translate_what_one_translates_with_different_numbers_of_tokens() {
 
 /// The step after which a job was stopped.
 #[track_caller]
-fn assert_stopped(place: &Place, job: Child, run: &str) -> u64 {
+fn assert_stopped(workspace: &Workspace, job: Child, run: &str) -> u64 {
     let output = job.wait_with_output().unwrap();
-    let (told, step) = (stderr(&output), place.saved_step(run).unwrap());
-    assert!(told.contains(&format!("stopped after step {step}, which is saved")), "{told}");
-    assert!(!output.status.success() && place.losses(run).len() as u64 == step, "{told}");
+    let (text, step) = (stderr(&output), workspace.saved_step(run).unwrap());
+    assert!(text.contains(&format!("stopped after step {step}, which is saved")), "{text}");
+    assert!(!output.status.success() && workspace.losses(run).len() as u64 == step, "{text}");
     step
 }
 
 #[test]
 fn ctrl_c_to_the_launcher_stops_every_rank_after_the_same_step_and_saves_it() {
-    let place = Place::new("epochs = 1000\nbatch = 32\nsave-every = 1");
+    let workspace = Workspace::new("epochs = 1000\nbatch = 32\nsave-every = 1");
     // the launcher waits so long before it tells the ranks, and again before it kills them
-    let job = place.begin(2, "run", &["--mca", "odls_base_sigkill_timeout", "2"], 3);
+    let job = workspace.begin(2, "run", &["--mca", "odls_base_sigkill_timeout", "2"], 3);
     signal("-INT", job.id());
-    assert_stopped(&place, job, "run");
+    assert_stopped(&workspace, job, "run");
 }
 
 #[test]
 fn a_stopped_job_goes_on_byte_for_byte() {
-    let place = Place::new("epochs = 12\nbatch = 32\nsave-every = 1\nmix = { mixup = 0.8 }\nstochastic-depth = 0.2");
-    place.finish(2, "straight");
+    let workspace =
+        Workspace::new("epochs = 12\nbatch = 32\nsave-every = 1\nmix = { mixup = 0.8 }\nstochastic-depth = 0.2");
+    workspace.finish(2, "straight");
     // one of them hears it, all of them stop
-    let job = place.begin(2, "stopped", &[], 3);
+    let job = workspace.begin(2, "stopped", &[], 3);
     signal("-TERM", process_of(&job, 1));
-    assert!((3..24).contains(&assert_stopped(&place, job, "stopped")));
-    place.finish(2, "stopped");
-    assert_eq!(place.records("stopped"), place.records("straight"));
+    assert!((3..24).contains(&assert_stopped(&workspace, job, "stopped")));
+    workspace.finish(2, "stopped");
+    assert_eq!(workspace.records("stopped"), workspace.records("straight"));
     for file in ["best.safetensors", "last.safetensors", "checkpoint/last.json"] {
-        let [one, other] = ["straight", "stopped"].map(|run| fs::read(place.path(run).join(file)).unwrap());
+        let [one, other] = ["straight", "stopped"].map(|run| fs::read(workspace.path(run).join(file)).unwrap());
         assert!(one == other, "{file}");
     }
 }
 
 #[test]
 fn a_killed_rank_ends_the_job_which_then_goes_on_from_its_checkpoint() {
-    let place = Place::new("epochs = 1000\nbatch = 32\nsave-every = 1");
+    let workspace = Workspace::new("epochs = 1000\nbatch = 32\nsave-every = 1");
     for rank in [1, 0, 1] {
-        let before = place.saved_step("run").unwrap_or(0);
-        let job = place.begin(2, "run", &[], before + 2);
+        let before = workspace.saved_step("run").unwrap_or(0);
+        let job = workspace.begin(2, "run", &[], before + 2);
         signal("-KILL", process_of(&job, rank));
         let output = job.wait_with_output().unwrap();
-        let told = stderr(&output);
-        assert!(!output.status.success() && told.contains(&format!("process rank {rank} ")), "{told}");
-        assert_eq!(told.contains(&format!("resuming    after step {before}\n")), before > 0, "{told}");
+        let text = stderr(&output);
+        assert!(!output.status.success() && text.contains(&format!("process rank {rank} ")), "{text}");
+        assert_eq!(text.contains(&format!("resuming    after step {before}\n")), before > 0, "{text}");
     }
 }
 
@@ -231,33 +232,33 @@ fn a_killed_rank_ends_the_job_which_then_goes_on_from_its_checkpoint() {
 #[track_caller]
 fn assert_told(command: &mut Command, parts: &[&str]) {
     let output = command.output().unwrap();
-    let told = stderr(&output);
-    assert!(!output.status.success(), "{told}");
-    assert_eq!(told.matches("error: ").count(), 1, "{told}");
-    let line = told.lines().find(|line| line.contains("error: ")).unwrap();
+    let text = stderr(&output);
+    assert!(!output.status.success(), "{text}");
+    assert_eq!(text.matches("error: ").count(), 1, "{text}");
+    let line = text.lines().find(|line| line.contains("error: ")).unwrap();
     assert!(parts.iter().all(|part| line.contains(part)), "{line}");
 }
 
 #[test]
 fn what_every_rank_finds_is_told_once() {
-    let place = Place::new("epochs = 1\nbatch = 32\naccumulate = 2");
+    let workspace = Workspace::new("epochs = 1\nbatch = 32\naccumulate = 2");
     let reason = "error: rank 0: `batch`: cannot be divided by 3 ranks x 2 parts of a step, got 32";
-    assert_told(&mut place.command(3, "run", &[]), &[reason]);
+    assert_told(&mut workspace.command(3, "run", &[]), &[reason]);
     let wild = ["--epochs", "50", "--set", "optimiser={ rule = 'sgd', rate = 1e3, decay = 1e3 }"];
-    assert_told(place.command(2, "wild", &[]).args(wild), &["error: rank 0: step ", "the loss is "]);
+    assert_told(workspace.command(2, "wild", &[]).args(wild), &["error: rank 0: step ", "the loss is "]);
 }
 
 #[test]
 fn a_rank_that_fails_by_itself_names_itself_and_ends_the_job() {
-    let place = Place::new("epochs = 1\nbatch = 24");
+    let workspace = Workspace::new("epochs = 1\nbatch = 24");
     let regard = env!("CARGO_BIN_EXE_regard");
     let other = [":", "-n", "1", regard, "train", "recipe.toml", "-o", "run", "--seed", "7"];
     let reason = "error: rank 2: its recipe has another `seed` than that of rank 0";
-    assert_told(place.command(2, "run", &[]).args(other), &[reason]);
+    assert_told(workspace.command(2, "run", &[]).args(other), &[reason]);
     for class in 0..3 {
         for number in 0..31 {
-            fs::write(place.path("data").join(format!("class{class}/{number}.png")), "no picture").unwrap();
+            fs::write(workspace.path("data").join(format!("class{class}/{number}.png")), "no picture").unwrap();
         }
     }
-    assert_told(&mut place.command(2, "broken", &[]), &["error: rank ", ".png"]);
+    assert_told(&mut workspace.command(2, "broken", &[]), &["error: rank ", ".png"]);
 }

@@ -68,8 +68,8 @@ fn a_run_leaves_a_folder_that_explains_itself() {
     let place = place();
     let output = regard(place.path(), &["train", "recipe.toml", "-o", "run", "--seed", "3"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let (told, heard) = (text(&output.stdout), text(&output.stderr));
-    assert!(told.contains("\ntest        top-1 accuracy ") && told.contains("run/best.safetensors"), "{told}");
+    let (stdout, heard) = (text(&output.stdout), text(&output.stderr));
+    assert!(stdout.contains("\ntest        top-1 accuracy ") && stdout.contains("run/best.safetensors"), "{stdout}");
     assert!(heard.contains("epoch 3") && heard.contains("validation: top-1 accuracy"), "{heard}");
     let run = place.path().join("run");
     for name in [
@@ -139,8 +139,9 @@ fn ctrl_c_finishes_the_step_saves_and_says_how_to_go_on() {
         let manifest: serde_json::Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
         manifest["progress"]["step"].as_u64().unwrap()
     };
-    let told: u64 = heard.split("stopped after step ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
-    assert_eq!(step(&manifest), told);
+    let stopped_after: u64 =
+        heard.split("stopped after step ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert_eq!(step(&manifest), stopped_after);
 }
 
 #[test]
@@ -180,13 +181,13 @@ fn a_comparison_trains_each_model_with_each_seed_once() {
     let compare = ["compare", "recipe.toml", "--models", "vit-nano,vit-nano+depth=1", "--seeds", "0,1", "-o", "all"];
     let output = regard(place.path(), &compare);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
-    assert!(told.contains("vit-nano+depth=1") && told.contains('±'), "{told}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("vit-nano+depth=1") && stdout.contains('±'), "{stdout}");
     for name in ["compare.md", "compare.json", "compare.svg"] {
         assert!(place.path().join("all").join(name).is_file(), "{name}");
     }
     let again = regard(place.path(), &compare);
-    assert_eq!(text(&again.stdout), told, "what is there is not trained again");
+    assert_eq!(text(&again.stdout), stdout, "what is there is not trained again");
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn a_comparison_measures_what_is_trained_already_as_its_own_run_was_measured() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(word), "{}", text(&output.stderr));
     };
-    refused("fashion-vit", "it has 10 classes, the data 3 others");
+    refused("fashion-vit", "it has 10 classes, the data has 3");
     refused("vit-nano=nowhere.safetensors", "nowhere.safetensors");
 }
 
@@ -243,8 +244,8 @@ fn a_student_listens_to_the_teacher_of_another_run_as_much_as_it_is_told_to() {
         ("hard", "share = 1.0"),
         ("soft", "share = 1.0, kind = { soft = { temperature = 3.0 } }"),
     ] {
-        let (status, told) = taught(name, rest);
-        assert_eq!(status, Some(0), "{told}");
+        let (status, output) = taught(name, rest);
+        assert_eq!(status, Some(0), "{output}");
     }
     let losses = |name: &str| losses(&place.path().join(name));
     assert_eq!(losses("deaf"), losses("alone"));
@@ -253,8 +254,8 @@ fn a_student_listens_to_the_teacher_of_another_run_as_much_as_it_is_told_to() {
     }
     assert_ne!(losses("hard"), losses("soft"));
     fs::remove_file(place.path().join("teacher/best.safetensors")).unwrap();
-    let (status, told) = taught("none", "share = 0.5");
-    assert!(status == Some(2) && told.contains("teacher/best.safetensors"), "{told}");
+    let (status, output) = taught("none", "share = 0.5");
+    assert!(status == Some(2) && output.contains("teacher/best.safetensors"), "{output}");
 }
 
 #[test]
@@ -262,12 +263,12 @@ fn the_small_quickstart_trains_five_models_and_goes_on_from_what_is_there() {
     let place = tempfile::tempdir().unwrap();
     let output = regard(place.path(), &["quickstart", "--small"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
+    let stdout = text(&output.stdout);
     for model in ["vit-nano", "san-nano-pairwise", "san-nano-patchwise", "sasa-nano", "resnet-nano"] {
-        assert!(told.contains(model), "{told}");
+        assert!(stdout.contains(model), "{stdout}");
     }
     let report = fs::read_to_string(place.path().join("regard-out/quickstart-small/REPORT.html")).unwrap();
     assert_eq!(report.matches("data:image/png").count(), 6);
     let again = regard(place.path(), &["quickstart", "--small"]);
-    assert_eq!(text(&again.stdout), told, "what is there is not trained again");
+    assert_eq!(text(&again.stdout), stdout, "what is there is not trained again");
 }

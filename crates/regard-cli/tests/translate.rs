@@ -76,8 +76,8 @@ fn refused(folder: &Path, args: &[&str], input: &[u8]) -> String {
 fn sentences_are_trained_on_translated_measured_and_shown() {
     let place = place();
     let at = place.path();
-    let told = stdout_of(at, &["train", "recipe.toml", "-o", "run"], b"");
-    assert!(told.contains("loss of a token") && told.contains("BLEU, greedy"), "{told}");
+    let stdout = stdout_of(at, &["train", "recipe.toml", "-o", "run"], b"");
+    assert!(stdout.contains("loss of a token") && stdout.contains("BLEU, greedy"), "{stdout}");
     for name in
         ["recipe.toml", "model.toml", "tokenizer.json", "best.safetensors", "REPORT.html", "loss.svg", "run.json"]
     {
@@ -113,16 +113,16 @@ fn sentences_are_trained_on_translated_measured_and_shown() {
     assert!((row.iter().map(|weight| weight.as_f64().unwrap()).sum::<f64>() - 1.0).abs() < 1e-4);
     assert!(fs::read_to_string(at.join("alignment.svg")).unwrap().starts_with("<svg"));
 
-    // a file is its lines, and an old spelling is told
+    // a file is its lines, and an old spelling is reported
     fs::write(at.join("sentences.txt"), "Oggi piove.\nIl gatto dorme.\n").unwrap();
     let output = regard(at, &["translate", "--run", "run", "sentences.txt", "Oggi piove."], b"");
     assert_eq!(text(&output.stdout), "It is raining today.\nThe cat is sleeping.\nIt is raining today.\n");
     let notes = text(&output.stderr);
     assert!(notes.contains("`--model run`") && notes.contains("`sentences.txt` is a file"), "{notes}");
 
-    let told = stdout_of(at, &["eval", "--run", "run", "--data", "data"], b"");
-    assert_eq!(stdout_of(at, &["eval", "run"], b"").lines().next(), told.lines().next(), "its own data");
-    assert!(told.contains("BLEU        100.00") && told.contains("chrF        100.00"), "{told}");
+    let stdout = stdout_of(at, &["eval", "--run", "run", "--data", "data"], b"");
+    assert_eq!(stdout_of(at, &["eval", "run"], b"").lines().next(), stdout.lines().next(), "its own data");
+    assert!(stdout.contains("BLEU        100.00") && stdout.contains("chrF        100.00"), "{stdout}");
     let json = stdout_of(at, &["eval", "--run", "run", "--data", "data", "--json"], b"");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(json["perplexity"].as_f64().unwrap() < 1.5 && json["sentences"] == 8);
@@ -134,8 +134,8 @@ fn what_cannot_be_translated_is_told() {
     let at = place.path();
     stdout_of(at, &["train", "recipe.toml", "-o", "run", "--epochs", "3"], b"");
     let long = "parola ".repeat(100_000) + "\n";
-    let told = refused(at, &["translate", "--run", "run"], long.as_bytes());
-    assert!(told.contains("more tokens than 1024"), "{told}");
+    let error = refused(at, &["translate", "--run", "run"], long.as_bytes());
+    assert!(error.contains("more tokens than 1024"), "{error}");
     assert!(refused(at, &["translate", "--run", "run"], b"ciao\n\xff\n").contains("line 2 is not UTF-8"));
     assert!(refused(at, &["translate", "--run", "nowhere", "ciao"], b"").contains("nowhere"));
     assert!(refused(at, &["translate", "-m", "fashion-vit", "ciao"], b"").contains("`fashion-vit` is no translator"));
@@ -153,9 +153,9 @@ fn what_cannot_be_translated_is_told() {
         let path = at.join("run").join(name);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, bytes).unwrap();
-        let told = refused(at, &["translate", "--run", "run", "ciao"], b"");
+        let error = refused(at, &["translate", "--run", "run", "ciao"], b"");
         fs::write(&path, whole).unwrap();
-        told
+        error
     };
     let weights = fs::read(at.join("run/best.safetensors")).unwrap();
     assert!(damage("best.safetensors", &weights[..weights.len() / 3]).contains("best.safetensors"));
@@ -179,12 +179,12 @@ fn an_interrupted_run_of_another_recipe_and_broken_data_are_told() {
     assert!(refused(at, &["train", "recipe.toml", "--data", "none"], b"").contains("none"));
 
     let output = regard(at, &["data", "check", "data"], b"");
-    let told = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "the parts are the same: {told}");
-    assert!(told.contains("test sentences that were trained on (leaks): 16"), "{told}");
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "the parts are the same: {stdout}");
+    assert!(stdout.contains("test sentences that were trained on (leaks): 16"), "{stdout}");
     fs::write(at.join("sound.tsv"), "One.\tUno.\nTwo.\tDue.\n").unwrap();
-    let told = stdout_of(at, &["data", "check", "sound.tsv"], b"");
-    assert!(told.contains("problems    none"), "{told}");
+    let stdout = stdout_of(at, &["data", "check", "sound.tsv"], b"");
+    assert!(stdout.contains("problems    none"), "{stdout}");
 }
 
 #[test]
@@ -201,18 +201,18 @@ fn language_models_are_trained_asked_and_measured() {
         optimiser = { rule = 'adamw', rate = 3e-3 }\nschedule = { shape = 'constant', warmup = 3.0 }";
     fs::write(at.join("recipe.toml"), recipe).unwrap();
     for model in ["masked-nano", "causal-nano"] {
-        let told = stdout_of(at, &["train", "recipe.toml", "-o", model, "--model", model], b"");
-        assert!(told.contains("perplexity") && told.contains("token accuracy"), "{told}");
-        let told = stdout_of(at, &["eval", model], b"");
-        assert!(told.contains("loss of a token") && told.contains("lines"), "{told}");
+        let stdout = stdout_of(at, &["train", "recipe.toml", "-o", model, "--model", model], b"");
+        assert!(stdout.contains("perplexity") && stdout.contains("token accuracy"), "{stdout}");
+        let stdout = stdout_of(at, &["eval", model], b"");
+        assert!(stdout.contains("loss of a token") && stdout.contains("lines"), "{stdout}");
         let json = stdout_of(at, &["eval", model, "--data", "data/train.txt", "--part", "train", "--json"], b"");
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert!(json["perplexity"].as_f64().unwrap() < 3.0, "{json}");
         let report = fs::read_to_string(at.join(model).join("REPORT.html")).unwrap();
         assert!(report.contains("She reads"), "answers of the model are in its report");
     }
-    let told = stdout_of(at, &["fill", "-m", "masked-nano", "The cat is [MASK].", "--top", "2"], b"");
-    assert!(told.lines().count() == 2 && told.contains("The cat is sleeping."), "{told}");
+    let stdout = stdout_of(at, &["fill", "-m", "masked-nano", "The cat is [MASK].", "--top", "2"], b"");
+    assert!(stdout.lines().count() == 2 && stdout.contains("The cat is sleeping."), "{stdout}");
     let json = stdout_of(at, &["fill", "-m", "masked-nano", "--json"], b"The cat is [MASK].\n");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["fillings"][0][0]["word"], "sleeping");

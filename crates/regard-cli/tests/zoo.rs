@@ -164,9 +164,9 @@ fn eval_counts_folders_of_classes_and_manifests_alike() {
 fn eval_tells_classes_and_draws_what_they_are_taken_for() {
     let (folder, _) = workshop();
     let args = ["eval", "--model", "vit-nano", "--weights", "nano.safetensors", "--data", "data"];
-    let told = stdout_of(folder.path(), &[&args[..], &["--per-class", "--confusion", "confusion.svg"]].concat());
-    assert!(told.contains("calibration error") && told.contains("mostly taken for"), "{told}");
-    assert_eq!(told.lines().count(), 7 + 1 + 1 + 10, "{told}");
+    let stdout = stdout_of(folder.path(), &[&args[..], &["--per-class", "--confusion", "confusion.svg"]].concat());
+    assert!(stdout.contains("calibration error") && stdout.contains("mostly taken for"), "{stdout}");
+    assert_eq!(stdout.lines().count(), 7 + 1 + 1 + 10, "{stdout}");
     let svg = fs::read_to_string(folder.path().join("confusion.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("true class"));
     let json: serde_json::Value =
@@ -189,17 +189,17 @@ fn robustness_compares_checkpoints_and_runs_on_turned_pictures() {
     let turned = [&args[..], &["--part", "all", "--robustness"]].concat();
     assert_refused(folder.path(), &turned, &["my-run/best.safetensors"]);
     fs::copy(folder.path().join("nano.safetensors"), run.join("best.safetensors")).unwrap();
-    let told = stdout_of(folder.path(), &turned);
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].contains("no rotation") && lines[0].ends_with("upside-down"), "{told}");
-    assert!(lines.len() == 3 && lines[1].starts_with("vit-nano ") && lines[2].starts_with("my-run "), "{told}");
+    let stdout = stdout_of(folder.path(), &turned);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[0].contains("no rotation") && lines[0].ends_with("upside-down"), "{stdout}");
+    assert!(lines.len() == 3 && lines[1].starts_with("vit-nano ") && lines[2].starts_with("my-run "), "{stdout}");
     fs::create_dir(folder.path().join("vit-nano")).unwrap();
     fs::rename(&run, folder.path().join("vit-nano/seed0")).unwrap();
     let seed = [&turned[..turned.len() - 4], &["vit-nano/seed0", "--part", "all", "--robustness"]].concat();
-    assert!(stdout_of(folder.path(), &seed).contains("\nvit-nano/seed0 "), "a seed is told with its model");
+    assert!(stdout_of(folder.path(), &seed).contains("\nvit-nano/seed0 "), "a seed is stdout with its model");
     fs::rename(folder.path().join("vit-nano/seed0"), &run).unwrap();
     // pictures of one colour look alike from every side
-    assert!(lines[1..].iter().all(|line| line.matches("(0.0)").count() == 4), "{told}");
+    assert!(lines[1..].iter().all(|line| line.matches("(0.0)").count() == 4), "{stdout}");
     assert_refused(folder.path(), &[&args[..], &["--part", "all"]].concat(), &["2 models", "--robustness"]);
     assert_refused(folder.path(), &[&turned[..], &["--model", "vit-nano"]].concat(), &["2 of --model and 1 of"]);
     let wide = [&turned[..], &["--set", "image=[32,48]"]].concat();

@@ -30,9 +30,9 @@ pub struct Attention {
     pub width: usize,
     pub value_width: usize,
     pub scale: f32,
-    /// Query n sees keys 0..=n + (M - N).
+    /// Query n attends to keys 0..=n + (M - N).
     pub causal: bool,
-    /// `[B, M]`, 1 for keys that take part and 0 for padding; empty for no padding.
+    /// `[B, M]`, 1 for keys and 0 for padding; empty for no padding.
     pub visible: Vec<f32>,
     /// `[batches, heads]` of the bias `[.., .., N, M]`, each 1 or the full number; `None` for no bias.
     pub bias: Option<[usize; 2]>,
@@ -229,12 +229,12 @@ impl Attention {
         if self.bias.is_some() || self.batch * self.heads >= SPANS { 1 } else { SPANS }
     }
 
-    /// Whether no query up to this one sees any of the keys.
+    /// Whether no query up to this one attends to any of the keys.
     fn is_hidden(&self, query: usize, keys: &Range<usize>) -> bool {
         self.seen(query) <= keys.start
     }
 
-    /// How many keys a query may see.
+    /// Number of keys that a query may attend to.
     fn seen(&self, query: usize) -> usize {
         let m = self.keys;
         if self.causal { (query + 1 + m).saturating_sub(self.queries).min(m) } else { m }

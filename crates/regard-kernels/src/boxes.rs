@@ -1,6 +1,6 @@
-//! Boxes in pairs: intersection over union, its generalised form with a gradient, and what DETR pays for a pair.
+//! Pairs of boxes: intersection over union, generalised IoU with its gradient, and DETR's matching cost.
 //!
-//! GIoU is arXiv:1902.09630: intersection over union, less the share of the hull that neither box covers. Boxes are corners
+//! GIoU is arXiv:1902.09630: intersection over union, less the fraction of the hull that neither box covers. Boxes are corners
 //! x1, y1, x2, y2 unless a name says otherwise. Formulas are those of torchvision's `box_iou` and `generalized_box_iou`:
 //! without a small number in the denominators, so that two boxes without area give NaN.
 
@@ -87,7 +87,7 @@ fn smaller(a: f64, b: f64) -> (f64, f64) {
     (-value, slope)
 }
 
-/// Weights of the three parts of what DETR pays for a pair; arXiv:2005.12872.
+/// Weights of the three parts of DETR's matching cost; arXiv:2005.12872.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostWeights {
     /// Of the probability of the object's class.
@@ -98,7 +98,7 @@ pub struct CostWeights {
 }
 
 impl CostWeights {
-    /// Those of the paper.
+    /// The paper's weights.
     pub const DETR: Self = Self { class: 1.0, l1: 5.0, giou: 2.0 };
 
     /// `l1 |q - o| - class p(o) - giou GIoU(q, o)` of every query and object of an image: `[N, M]`.
@@ -228,7 +228,7 @@ mod tests {
     use crate::naive::{self, assert_close, assert_differences, assert_same_on_threads, noise};
     use crate::simd::{Path, with_path};
 
-    /// Boxes of some size; one lies inside of another, one far away.
+    /// Boxes of some size; one lies inside another, one far away.
     fn boxes(count: usize, seed: u64) -> Vec<[f32; 4]> {
         let mut boxes: Vec<[f32; 4]> = noise(count * 4, seed)
             .chunks_exact(4)

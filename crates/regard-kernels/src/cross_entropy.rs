@@ -16,7 +16,7 @@ pub const IGNORE: u32 = u32::MAX;
 pub struct CrossEntropy {
     pub classes: usize,
     pub targets: Vec<u32>,
-    /// Probability that is taken from the target and given to all classes alike.
+    /// Label smoothing: probability taken from the target and given to all classes.
     pub smoothing: f32,
 }
 

@@ -1,20 +1,20 @@
-//! Dropout that keeps no mask: whether a number stays is a hash of its index, so that the backward pass finds it again.
+//! Dropout without a stored mask: whether an element is kept is a hash of its index, which the backward pass recomputes.
 
 use crate::elementwise::{piece, rows_per_task, written};
 use crate::simd::{Vector, kernel};
 use crate::uninit::UninitWriter;
 
-/// Which numbers are left out.
+/// Which elements are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// Hashes below it are left out.
+    /// Elements with hashes below it are dropped.
     below: u32,
     factor: f32,
     key: [u32; 2],
 }
 
 impl Dropout {
-    /// A share of `rate`, from 0 to below 1, chosen by the key.
+    /// Drops a fraction `rate`, from 0 to below 1, chosen by the key.
     #[must_use]
     pub fn new(rate: f64, key: u64) -> Self {
         assert!((0.0..1.0).contains(&rate), "dropout: a rate of {rate} is not from 0 to below 1");
@@ -22,7 +22,7 @@ impl Dropout {
         Self { below, factor: (1.0 / (1.0 - rate)) as f32, key: [key as u32, (key >> 32) as u32] }
     }
 
-    /// `x` with numbers left out and the others scaled up; its own gradient.
+    /// `x` with elements dropped and the others scaled up; the gradient is the same function.
     #[must_use]
     pub fn apply(&self, x: &[f32]) -> Vec<f32> {
         let task = rows_per_task(1);

@@ -1,7 +1,7 @@
-//! Focal loss: the sigmoid cross-entropy of every class, with little weight on what is easy.
+//! Focal loss: the sigmoid cross-entropy of every class, with little weight on easy examples.
 //!
 //! Lin et al. 2017, arXiv:1708.02002: `-alpha_t (1 - p_t)^gamma ln p_t`, as torchvision's `sigmoid_focal_loss`. For one
-//! target a row (an anchor): a class, background, or nothing to learn. With `z` the logit of a wrong answer (`x` for a
+//! target per row (an anchor): a class, background, or ignored. With `z` the logit of a wrong answer (`x` for a
 //! class that is not the target, `-x` for the target) an element is `p^gamma softplus(z)` of `p = sigmoid(z)`; its logarithm
 //! and its power never round to zero or infinity. Loss and gradient come from one sweep.
 
@@ -11,7 +11,7 @@ use crate::simd::{Vector, kernel};
 use crate::size;
 use crate::uninit::{LocalWriter, UninitWriter};
 
-/// What a row should answer.
+/// The target of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FocalTarget {
     Class(u32),
@@ -28,9 +28,9 @@ pub struct Focal {
     pub targets: Vec<FocalTarget>,
     /// A factor of the loss of each row, such as one over the number of objects of its picture.
     pub weights: Vec<f32>,
-    /// Weight of targets, from 0 to 1; all other classes have the rest of it.
+    /// Weight of targets, from 0 to 1; other classes have the remainder.
     pub alpha: f32,
-    /// How fast the weight of easy answers falls; 0 is cross-entropy.
+    /// How fast the weight of easy examples falls; 0 is cross-entropy.
     pub gamma: f32,
 }
 

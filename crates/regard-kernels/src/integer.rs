@@ -70,7 +70,7 @@ fn short(x: f32) -> f32 {
 }
 
 /// Weights in panels of two registers of outputs; the numbers of one lane lie together.
-pub(crate) struct Panels {
+pub(crate) struct Int8Panels {
     isa: ByteIsa,
     data: Vec<u8>,
     /// What the sums of each output start from: it takes back the zero point of the inputs.
@@ -80,7 +80,7 @@ pub(crate) struct Panels {
     columns: usize,
 }
 
-impl Panels {
+impl Int8Panels {
     /// Packs for the path of the calling thread; `scale` scales the outputs.
     pub fn new(weights: &QuantizedWeights, scale: Option<&[f32]>) -> Self {
         let (isa, columns) = (ByteIsa::current(), weights.scales.len());
@@ -111,7 +111,7 @@ thread_local! {
 }
 
 /// `out = start + x * weights`, for rows that lie one after the other, into rows of as many columns as there are.
-pub(crate) fn multiply_rows(x: &[f32], weights: &Panels, start: Init, out: &mut [f32]) {
+pub(crate) fn multiply_rows(x: &[f32], weights: &Int8Panels, start: Init, out: &mut [f32]) {
     let (inner, rows) = (weights.inner, x.len() / weights.inner);
     assert_eq!((x.len(), out.len()), (rows * inner, rows * weights.columns), "integer: lengths of rows");
     let bytes = inner.next_multiple_of(STEP);
@@ -160,7 +160,7 @@ struct Left<'a> {
 /// What [`multiply_rows`] computes when its rows are bytes.
 struct Product<'a> {
     left: &'a Left<'a>,
-    weights: &'a Panels,
+    weights: &'a Int8Panels,
     start: Init<'a>,
     out: &'a mut [f32],
 }
@@ -174,7 +174,7 @@ impl ByteKernel for Product<'_> {
 }
 
 #[inline(always)]
-fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Panels, start: Init, out: &mut [f32]) {
+fn panels<S: ByteSums, const R: usize>(left: &Left, b: &Int8Panels, start: Init, out: &mut [f32]) {
     let lanes = S::Floats::LANES;
     let (rows, width, steps) = (left.scales.len(), 2 * lanes, left.bytes / STEP);
     assert!(
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn product(x: &[f32], weights: &QuantizedWeights, start: Init, begin: f32) -> Vec<f32> {
-        let panels = Panels::new(weights, None);
+        let panels = Int8Panels::new(weights, None);
         let mut out = vec![begin; x.len() / panels.inner * panels.columns];
         multiply_rows(x, &panels, start, &mut out);
         out

@@ -10,21 +10,21 @@ use crate::uninit::new_array;
 
 /// Rows of one task.
 const TASK: usize = 96;
-/// The most rows for which a weight is not worth packing as a whole.
+/// Maximum number of rows for which packing the whole weight does not pay off.
 const FEW: usize = 6;
 /// A weight of fewer elements is one task for a few rows.
 const ALONE: usize = 1 << 16;
-/// The most rows whose products are summed at once into a gradient of the weight.
+/// Maximum number of rows whose products are summed at once into the weight's gradient.
 const DEPTH: usize = 512;
 
-/// Widths of the rows that come and go.
+/// Widths of the input and output rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
     pub inputs: usize,
     pub outputs: usize,
 }
 
-/// Which gradients are asked for.
+/// Which gradients are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsGrad {
     pub input: bool,

@@ -1,4 +1,4 @@
-//! Stand-alone local attention: every pixel looks at the k x k window around it.
+//! Stand-alone local attention: every pixel attends to the k x k window around it.
 //!
 //! A task takes eight rows and goes through them sixteen pixels at a time: scores of all offsets, softmax,
 //! values. The backward pass recomputes the weights. No window is ever copied out of its plane.

@@ -22,7 +22,7 @@ pub fn keep_freed() {
 /// For servers to call after a request that took much more memory than others do; takes milliseconds.
 pub fn release_freed() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it only touches memory that nobody has allocated
+    // SAFETY: it only touches memory that is not allocated
     unsafe {
         glibc::malloc_trim(0);
     }
@@ -31,7 +31,7 @@ pub fn release_freed() {
 /// Uses transparent huge pages of two megabytes for the first gigabyte of memory from now on.
 ///
 /// For programs that run for long, to call after [`keep_freed`] and before they start threads: steps gain up to a tenth. One
-/// that touches its memory once may lose, where the system has to look for such pages or has lent them to somebody.
+/// that touches its memory once may lose, if the system has to search for such pages or returned them to the host.
 pub fn use_huge_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

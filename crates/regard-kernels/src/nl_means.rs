@@ -1,4 +1,4 @@
-//! Non-local means: a pixel becomes the mean of the pixels whose surroundings look like its own.
+//! Non-local means: a pixel becomes the mean of pixels with similar surroundings.
 //! Buades, Coll and Morel 2005, DOI 10.1109/CVPR.2005.38.
 //!
 //! One search offset at a time: squared differences of the image with itself moved by the offset, a
@@ -35,7 +35,7 @@ pub struct NlMeans<'a> {
 
 impl NlMeans<'_> {
     /// Writes the denoised image into `out` `[C, H, W]` and, when asked, the weights `[H, W, s, s]` with
-    /// s the side of the search window. `done` hears of every few finished rows.
+    /// s the side of the search window. `done` is called after every few finished rows.
     ///
     /// # Panics
     /// When a slice does not have the stated size, or patch or search window are even.

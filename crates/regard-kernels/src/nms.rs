@@ -1,10 +1,10 @@
-//! Non-maximum suppression: of boxes that overlap, the one with the best score stays.
+//! Non-maximum suppression: of overlapping boxes, the one with the best score is kept.
 //!
 //! Greedy as torchvision's `nms`: by falling score, the earlier index first among equals, a box goes when its intersection
 //! over union with one that stayed is greater than the threshold, computed in f32 in the same order of operations. Classes
 //! are kept apart exactly, where torchvision shifts each class to a place of its own and so rounds coordinates.
 //!
-//! A candidate meets the boxes that stayed, a vector of them at a time, and is done at the first that overlaps too much.
+//! A candidate is compared with the kept boxes, a vector at a time, up to the first that overlaps too much.
 //! Whether a division is needed is decided before it by a bound.
 
 use rayon::prelude::*;

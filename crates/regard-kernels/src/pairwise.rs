@@ -28,7 +28,7 @@ pub enum Relation {
     Dot,
 }
 
-/// What a pair knows of where it is.
+/// The position information of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     None,

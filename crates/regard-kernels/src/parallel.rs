@@ -94,7 +94,7 @@ pub(crate) fn take_buffer(len: usize) -> Vec<f32> {
     array
 }
 
-/// The way back of [`take_buffer`].
+/// Returns a buffer of [`take_buffer`].
 pub(crate) fn return_buffer(array: Vec<f32>) {
     let mut buffers = BUFFERS.take();
     buffers.push(array);

@@ -2,7 +2,7 @@
 //!
 //! Two kernels, because what lies between them (a norm and a ReLU on `[B, hidden, H, W]`) is small:
 //! [`PatchRelate`] goes from features to the hidden layer, [`PatchAggregate`] from the hidden layer through the
-//! weights to the output. Neither stores a patch outside of its tile.
+//! weights to the output. Neither stores a patch outside its tile.
 
 mod aggregate;
 mod relate;

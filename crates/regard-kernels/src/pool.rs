@@ -65,7 +65,7 @@ impl BlockMax {
                 }
             }
             let mut left = grad;
-            // which one is the largest cannot be foreseen: selecting is faster than branching
+            // the branch is unpredictable: selecting is faster
             for row in 0..block {
                 let row = corner + row * self.width..corner + row * self.width + block;
                 for (input_grad, x) in input_grad[row.clone()].iter_mut().zip(&x[row]) {

@@ -1,7 +1,7 @@
-//! RoIAlign: the features inside of a region, averaged into a grid of fixed size.
+//! RoIAlign: the features inside a region, averaged into a grid of fixed size.
 //!
 //! He et al. 2017, arXiv:1703.06870. Every cell of the grid averages points of the region, read between the pixels of a
-//! feature map. As torchvision's `roi_align`: the same points in the same precision; points more than a pixel outside of
+//! feature map. As torchvision's `roi_align`: the same points in the same precision; points more than a pixel outside
 //! the map are zero; regions have no gradient.
 //!
 //! A point is a product of a place among the rows and one among the columns, and so is whether it is outside. So a cell is
@@ -93,8 +93,8 @@ impl RoiAlign {
         })
     }
 
-    /// How much each row of the map counts for each row of a region's grid, `[rows, H]`, and the same of columns, `[columns, W]`:
-    /// a grid is the product of the first, the map, and the second transposed.
+    /// How much each row of the map counts for each row of a region's grid, `[rows, H]`, and the same of columns, `[columns,
+    /// W]`: a grid is the product of the first, the map, and the second transposed.
     #[must_use]
     pub fn weights(&self, corners: [f32; 4], [height, width]: [usize; 2]) -> [Vec<f32>; 2] {
         assert!(height > 0 && width > 0, "roi_align: features of {height} x {width}");

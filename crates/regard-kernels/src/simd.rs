@@ -4,7 +4,7 @@
 //! with a SIMD crate because kernels need unaligned windows into padded planes, and because a function per instruction
 //! set keeps every kernel a plain function with slices in and out.
 //!
-//! A kernel's body sees its vectors as a type parameter only. The vectors of AVX2 and AVX-512 are private to this module,
+//! In a kernel's body, vectors are a type parameter. The vectors of AVX2 and AVX-512 are private to this module,
 //! which hands them out in exchange for a proof of detection ([`detected`]): no safe code can run an instruction that the
 //! machine does not have.
 

@@ -1,4 +1,4 @@
-//! Products of sizes that come from outside: none of them may wrap.
+//! Products of sizes from callers, checked for overflow.
 //!
 //! The loops below this crate's operators read and write without a check of every element. They rely on checks of whole
 //! arrays, and these are worth nothing when a product of sizes wraps around to a small number.

@@ -65,7 +65,7 @@ unsafe impl Sync for Team {}
 // SAFETY: as above: the pointer is followed only while the leader keeps what it points to
 unsafe impl Send for Team {}
 
-/// The one that gives a team its tasks. There is one for each team, it cannot be cloned, and running a step borrows it
+/// Gives a team its tasks. There is one per team, it cannot be cloned, and running a step borrows it
 /// mutably: a task cannot start another step of its own team.
 pub(crate) struct Leader<'a> {
     team: &'a Team,

@@ -126,7 +126,7 @@ pub struct PackedLinear {
 
 enum Weight {
     Float(Panels),
-    Int8(integer::Panels),
+    Int8(integer::Int8Panels),
 }
 
 /// Rows times their scales, if there are any.
@@ -158,7 +158,7 @@ impl PackedLinear {
                 let weight = scaled(weight, scale);
                 Weight::Float(Panels::new(Matrix::transposed(&weight, inputs), inputs, outputs))
             }
-            Precision::Int8 => Weight::Int8(integer::Panels::new(&QuantizedWeights::new(weight, inputs), scale)),
+            Precision::Int8 => Weight::Int8(integer::Int8Panels::new(&QuantizedWeights::new(weight, inputs), scale)),
         };
         let bias = scaled(bias, scale).into_owned();
         Self { weight, bias, inputs, outputs }

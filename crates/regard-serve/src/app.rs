@@ -26,14 +26,14 @@ use crate::translator::Translator;
 
 /// A model to serve.
 pub struct Entry {
-    /// What clients call it.
+    /// Its name for clients.
     pub name: String,
     pub service: Service,
-    /// Loads it again; one that comes with the program never changes.
+    /// Reloads it; embedded models never change.
     pub reload: Option<Reload>,
 }
 
-/// Why there is no server.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no model to serve")]
@@ -50,7 +50,7 @@ pub enum Error {
     System(String),
 }
 
-/// A model that is served.
+/// A served model.
 pub struct ServedModel {
     pub name: String,
     pub slot: AnySlot,
@@ -59,17 +59,17 @@ pub struct ServedModel {
     reloading: Mutex<()>,
 }
 
-/// What handlers share.
+/// State shared by all handlers.
 pub struct App {
     pub settings: Settings,
     pub tell: Tell,
     pub metrics: Metrics,
     /// Bytes of requests and answers.
     pub budget: Budget,
-    /// In the order in which they were given: the first of a kind answers requests that name none.
+    /// In the order of the arguments; the first of a kind answers requests that name no model.
     models: Vec<Arc<ServedModel>>,
     pool: Arc<ThreadPool>,
-    /// Bounds how many tasks wait in the pool.
+    /// Bounds the number of tasks that wait in the pool.
     tasks: Arc<Semaphore>,
     /// Bounds the memory of decoders, in units of [`pixels::UNIT`].
     decoders: Arc<Semaphore>,
@@ -95,7 +95,7 @@ impl std::fmt::Debug for Entry {
 
 impl Server {
     /// # Errors
-    /// When there is no model, a name is taken twice or cannot stand in an address, or a limit is zero.
+    /// When there is no model, a name is used twice or is invalid in a URL, or a limit is zero.
     pub fn new(entries: Vec<Entry>, settings: Settings, tell: Tell) -> Result<Self, Error> {
         let limits = [
             ("batch", settings.batch),
@@ -137,17 +137,17 @@ impl Server {
         Ok(Self { app: Arc::new(App { settings, tell, metrics, budget, models, pool, tasks, decoders }) })
     }
 
-    /// Answers at a listener until `stop`, and then whatever was asked before.
+    /// Serves until `stop`, then answers pending requests.
     pub async fn serve(&self, listener: tokio::net::TcpListener, stop: impl Future<Output = ()>) {
         let bound = listener.local_addr().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
         let router = self.router(AllowedHosts::new(bound, &self.app.settings.hosts));
         connections::serve(&self.app, router, listener, stop).await;
     }
 
-    /// Loads every model again; one that fails stays as it is. [`Event`]s say which.
+    /// Reloads all models; one that fails keeps its old version. [`Event`]s say which.
     pub async fn reload(&self) {
         for model in self.app.models() {
-            // an event says why
+            // an event reports the reason
             let _ = self.app.reload(model).await;
         }
     }
@@ -161,7 +161,7 @@ impl Server {
     }
 }
 
-/// Names stand in addresses and in labels.
+/// Names are part of URLs and of labels.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     !name.is_empty() && name.len() <= 100 && name.bytes().all(plain) && name.bytes().any(|byte| byte != b'.')
@@ -173,7 +173,7 @@ impl App {
         self.models().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// All models in the order in which they were given.
+    /// All models in the order of the arguments.
     pub fn models(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
         self.models.iter()
     }
@@ -188,7 +188,7 @@ impl App {
     /// A classifier by its name, or the first.
     ///
     /// # Errors
-    /// When there is none, or the name is that of another kind of model.
+    /// When there is none, or the model of that name is of another kind.
     pub fn classifier(&self, name: Option<&str>) -> Result<&ModelSlot<Classifier>, ApiError> {
         self.slot(name, "classifier", |slot| if let AnySlot::Classifier(slot) = slot { Some(slot) } else { None })
     }
@@ -196,7 +196,7 @@ impl App {
     /// A detector by its name, or the first.
     ///
     /// # Errors
-    /// When there is none, or the name is that of another kind of model.
+    /// When there is none, or the model of that name is of another kind.
     pub fn detector(&self, name: Option<&str>) -> Result<&ModelSlot<Detector>, ApiError> {
         self.slot(name, "detector", |slot| if let AnySlot::Detector(slot) = slot { Some(slot) } else { None })
     }
@@ -204,7 +204,7 @@ impl App {
     /// A translator by its name, or the first.
     ///
     /// # Errors
-    /// When there is none, or the name is that of another kind of model.
+    /// When there is none, or the model of that name is of another kind.
     pub fn translator(&self, name: Option<&str>) -> Result<&ModelSlot<Translator>, ApiError> {
         self.slot(name, "translator", |slot| if let AnySlot::Translator(slot) = slot { Some(slot) } else { None })
     }
@@ -229,14 +229,14 @@ impl App {
         self.read_at_most(request, self.settings.body).await
     }
 
-    /// Reads the body of a request that has no reason to be long.
+    /// Reads the body of a request that should be short.
     pub async fn read_at_most(&self, request: axum::extract::Request, most: usize) -> Result<RequestBody, ApiError> {
         let (parts, body) = request.into_parts();
         let limits = BodyLimits { bytes: most.min(self.settings.body), time: self.settings.patience };
         body::read(&parts.headers, body, &self.budget, limits).await
     }
 
-    /// Computes in the pool, in turn; nothing when the client is gone by then.
+    /// Runs work in the pool, in turn; skipped if the client is gone by then.
     pub async fn compute<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
@@ -245,7 +245,7 @@ impl App {
         let (sender, result) = oneshot::channel();
         let tell = Arc::clone(&self.tell);
         self.pool.spawn(move || {
-            // held until the work is done, whoever still waits for it
+            // held until the work is done, even if nobody waits for it
             let _permit = permit;
             if sender.is_closed() {
                 return;
@@ -259,7 +259,7 @@ impl App {
         result.await.unwrap_or(Err(ApiError::Internal))
     }
 
-    /// Decodes pictures in the pool and computes with them, when there is memory for the largest of them.
+    /// Decodes pictures in the pool, once there is memory for the largest of them, and runs work on them.
     pub async fn decode<T: Send + 'static>(
         &self,
         files: impl AsRef<[u8]> + Send + 'static,
@@ -281,16 +281,16 @@ impl App {
         .await
     }
 
-    /// Within the time that an answer may take; later ones are abandoned.
+    /// Applies the time limit of a request; late work is abandoned.
     pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
         let time: Duration = self.settings.time;
         tokio::time::timeout(time, work).await.unwrap_or(Err(ApiError::Timeout(time.as_secs())))
     }
 
-    /// Loads a model again, in the pool, and replaces the current one.
+    /// Reloads a model, in the pool, and replaces the current one.
     ///
     /// # Errors
-    /// When that fails; the old one goes on.
+    /// When that fails; the old model stays.
     pub async fn reload(&self, model: &Arc<ServedModel>) -> Result<(), String> {
         if model.reload.is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Bytes of requests, within limits of size, time and of what is held at once. They are never written anywhere.
+//! Request bodies, within limits of size, time and total memory. They are never written to disk.
 
 use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderMap, header};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::budget::{Budget, Charge};
 use crate::error::ApiError;
 
-/// The bytes of a request, and what they cost the budget.
+/// The bytes of a request, with their charge to the budget.
 #[derive(Debug)]
 pub struct RequestBody {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// What the bytes cost: whoever makes other data of them keeps it as long as that lives.
+    /// The charge; keep it as long as data made from the bytes lives.
     pub fn into_charge(self) -> Charge {
         self.charge
     }
@@ -36,17 +36,17 @@ impl AsRef<[u8]> for RequestBody {
     }
 }
 
-/// How long a body may be, and how long it may take to arrive.
+/// Limits of size and time of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     pub bytes: usize,
     pub time: Duration,
 }
 
-/// Reads a body. Bytes are charged when they arrive, so that a slow client holds no more than it sent.
+/// Reads a body. Bytes are charged on arrival, so that a slow client holds no more than it sent.
 ///
 /// # Errors
-/// When it is too long, too slow or broken off, or too much is held already.
+/// When it is too long, too slow or interrupted, or the budget is used up.
 pub async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -75,7 +75,7 @@ pub async fn read(
     tokio::time::timeout(time, read).await.unwrap_or(Err(ApiError::RequestTimeout(time.as_secs())))
 }
 
-/// Reads on for a moment: a client that still sends when the connection is closed would not see the answer.
+/// Keeps reading for a moment: a client that is still sending when the connection is closed would not see the answer.
 async fn drain(pieces: BodyDataStream) {
     let mut left = 1usize << 20;
     let end = pieces.take_while(|piece| {

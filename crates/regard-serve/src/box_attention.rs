@@ -1,4 +1,4 @@
-//! What a detection was read from: for DETR the cross-attention of its query, for detectors with anchors Grad-CAM of its
+//! The evidence for a detection: for DETR the cross-attention of its query, for detectors with anchors Grad-CAM of its
 //! score.
 
 use regard::Pass;
@@ -14,29 +14,29 @@ use crate::error::ApiError;
 pub struct BoxAttention {
     pub detection: Detection,
     pub method: Method,
-    /// The path of the layer that the map is of.
+    /// The path of the map's layer.
     pub layer: String,
     pub grid: [usize; 2],
-    /// Height and width that the grid spans, as shares of the picture: the last cells may reach beyond it.
+    /// Height and width that the grid spans, as fractions of the picture: the last cells may reach beyond it.
     pub span: [f64; 2],
-    /// `[H, W]` of the grid; of several heads, their mean.
+    /// `[H, W]` of the grid; the mean over heads if there are several.
     pub values: Vec<f32>,
     /// By head; none for Grad-CAM.
     pub heads: Vec<Vec<f32>>,
 }
 
-/// Where a heat map comes from.
+/// The method of a heat map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Weights of the query in the last layer of the decoder.
+    /// Attention weights of the query in the last decoder layer.
     CrossAttention,
-    /// Gradients of the score at the level that the box is read from.
+    /// Gradients of the score at the level of the box.
     GradCam,
 }
 
 impl BoxAttention {
-    /// Whether every number is finite; JSON has no other ones.
+    /// Whether all numbers are finite: JSON has no others.
     pub fn is_finite(&self) -> bool {
         is_finite(&self.detection)
             && self.values.iter().chain(self.heads.iter().flatten()).all(|value| value.is_finite())
@@ -47,15 +47,15 @@ pub fn is_finite(Detection { score, bounds, .. }: &Detection) -> bool {
     score.is_finite() && bounds.corners().iter().all(|corner| corner.is_finite())
 }
 
-/// Sorts by falling score, the earlier first among equals: the order in which clients count detections.
+/// Sorts by falling score, stably: the order in which clients index detections.
 pub fn best_first<T>(all: &mut [T], score: impl Fn(&T) -> f64) {
     all.sort_by(|one, other| score(other).total_cmp(&score(one)));
 }
 
-/// The heat map of a detection of the first picture, counted from 0, the best first.
+/// The heat map of a detection in the first picture, by its index in falling score.
 ///
 /// # Errors
-/// When there are fewer detections, or nothing that was seen changes the score.
+/// When the index is too large, or the score does not depend on the picture.
 pub fn of(model: &Detector, images: &Images, index: usize) -> Result<BoxAttention, ApiError> {
     match model {
         Detector::Detr(detr) => query_attention(detr, images, index),
@@ -68,7 +68,7 @@ fn missing(index: usize, count: usize) -> ApiError {
     ApiError::Unprocessable(format!("no detection at `index` {index}: there are {count} on this picture"))
 }
 
-/// How far a grid of cells reaches: its last cells may reach beyond the picture.
+/// The extent of a grid of cells: the last ones may reach beyond the picture.
 fn span(size: [usize; 2], cell: [f64; 2]) -> [f64; 2] {
     [0, 1].map(|axis| size[axis] as f64 * cell[axis])
 }

@@ -1,4 +1,4 @@
-//! How many bytes of requests and answers the server holds at a time.
+//! Limits the bytes of requests and answers held at a time.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
@@ -13,15 +13,15 @@ use crate::error::ApiError;
 /// Answers up to this size are free: the limit on connections bounds their sum.
 const FREE: u64 = 16 << 10;
 
-/// Bytes that may be held.
+/// The limit in bytes.
 #[derive(Clone, Debug)]
 pub struct Budget {
     free: Arc<AtomicUsize>,
-    /// Bytes that were given back since the last look.
+    /// Bytes freed since last asked.
     released: Arc<AtomicUsize>,
 }
 
-/// Bytes that are held; the budget gets them back when this is dropped.
+/// A charge in bytes, returned to the budget on drop.
 #[derive(Debug)]
 pub struct Charge {
     bytes: usize,
@@ -41,7 +41,7 @@ impl Budget {
         Ok(charge)
     }
 
-    /// Charges the body of an answer until it was sent.
+    /// Charges the body of an answer until it is sent.
     ///
     /// # Errors
     /// When fewer bytes are free.
@@ -54,12 +54,12 @@ impl Budget {
         Ok(response.map(|body| Body::new(ChargedBody { body, charge: Arc::new(charge) })))
     }
 
-    /// How many bytes were given back since this was last asked.
+    /// Bytes freed since this was last called.
     pub fn take_released(&self) -> usize {
         self.released.swap(0, Ordering::AcqRel)
     }
 
-    /// Counts bytes that were freed without having been charged.
+    /// Counts freed bytes that were never charged.
     pub fn note_released(&self, bytes: usize) {
         self.released.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -84,13 +84,13 @@ impl Drop for Charge {
     }
 }
 
-/// The body of an answer with what it costs.
+/// The body of an answer with its charge.
 struct ChargedBody {
     body: Body,
     charge: Arc<Charge>,
 }
 
-/// A piece of it: the connection lets go of a body before its last piece is sent.
+/// A piece with a share of the charge: the connection drops a body before its last piece is sent.
 struct ChargedPiece {
     piece: Bytes,
     _charge: Arc<Charge>,

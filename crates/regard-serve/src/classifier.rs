@@ -1,4 +1,4 @@
-//! Classifiers of pictures: from the bytes of a file to names of classes, and where the model looks.
+//! Classifiers: from the bytes of a file to classes and attention.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use burn::module::Module;
@@ -18,7 +18,7 @@ use crate::explain::{self, ExplainOptions, Explanation};
 use crate::lane::{Batch, Permit, Served};
 use crate::slot::ModelSlot;
 
-/// A classifier with what it needs to go from a picture to names.
+/// A classifier with its preprocessing and class names.
 #[derive(Debug)]
 pub struct Classifier {
     model: PackedModel,
@@ -29,7 +29,7 @@ pub struct Classifier {
     multiply_adds: u64,
 }
 
-/// How many parameters a model has; the running statistics of norms are none.
+/// Number of parameters, without running statistics of norms.
 pub fn count_parameters<M: Module>(model: &M) -> usize {
     let parameters = weights::shapes(model).into_iter().filter(|(name, _)| !name.contains("running_"));
     parameters.map(|(_, shape)| shape.iter().product::<usize>()).sum()
@@ -37,7 +37,7 @@ pub fn count_parameters<M: Module>(model: &M) -> usize {
 
 impl Classifier {
     /// # Errors
-    /// When there is not a label for each class.
+    /// When the number of labels is not the number of classes.
     pub fn new(
         model: PackedModel,
         config: ModelConfig,
@@ -67,12 +67,12 @@ impl Classifier {
         [self.config.channels(), rows, columns]
     }
 
-    /// A picture as the model wants it, `[C, H, W]`.
+    /// A preprocessed picture, `[C, H, W]`.
     pub fn preprocess(&self, picture: &Picture) -> Result<Vec<f32>, ApiError> {
         Ok(to_channels(prepare(picture, &self.preprocess, self.config.image()), self.config.channels())?)
     }
 
-    /// The Gram matrix of every layer for pictures `[B, C, H, W]`.
+    /// The Gram matrix of each layer for pictures `[B, C, H, W]`.
     pub fn gram_matrices(&self, pixels: Vec<f32>) -> Result<Vec<Gram>, ApiError> {
         Ok(cka::see(self.model.model(), self.tensor(pixels))?.0)
     }
@@ -86,7 +86,7 @@ impl Classifier {
         self.multiply_adds
     }
 
-    /// A picture as [`preprocess`](Self::preprocess) made it, for people: a PNG as a `data:` URL.
+    /// A picture after [`preprocess`](Self::preprocess), as a PNG in a `data:` URL.
     pub fn data_url(&self, pixels: &[f32]) -> String {
         let [channels, rows, columns] = self.shape();
         let Preprocess { mean, std, .. } = self.preprocess;
@@ -125,7 +125,7 @@ impl Classifier {
         Tensor::from_data(TensorData::new(pixels, [count, channels, rows, columns]), &self.device)
     }
 
-    /// What the logits of one request say.
+    /// The response from the logits of one request.
     fn scores(&self, logits: &[f32], top: Option<usize>) -> Option<ClassScores> {
         if logits.iter().any(|logit| !logit.is_finite()) {
             return None;
@@ -143,19 +143,19 @@ fn to_vec(tensor: Tensor<2>) -> Vec<f32> {
 
 /// A request to a classifier.
 pub enum ClassifierRequest {
-    /// `pixels` are `[B, C, H, W]`; `top` asks for the best classes of one picture, none for everything.
+    /// `pixels` are `[B, C, H, W]`; `top` requests the best classes of one picture, `None` all logits and probabilities.
     Classify { pixels: Vec<f32>, top: Option<usize> },
     /// `pixels` are `[C, H, W]`.
     Explain { pixels: Vec<f32>, options: ExplainOptions },
 }
 
-/// Its response; none is a model that gave infinity or NaN.
+/// Its response; `None` if the model gave infinity or NaN.
 pub enum ClassifierResponse {
     Scores(Option<ClassScores>),
     Explanation(Result<Option<Explanation>, ApiError>),
 }
 
-/// What a classifier says about pictures; all numbers are finite.
+/// A response of a classifier; all numbers are finite.
 pub enum ClassScores {
     /// The best classes of one picture, the best first.
     Best(Vec<Answer>),
@@ -167,7 +167,7 @@ impl Served for Classifier {
     type Request = ClassifierRequest;
     type Response = ClassifierResponse;
 
-    /// Classifies all pictures together, and explains one after the other.
+    /// Classifies all pictures together, and explains them one by one.
     fn answer(&self, requests: &[ClassifierRequest], batch: &Batch<'_>) -> Vec<ClassifierResponse> {
         let mut all = Vec::new();
         for request in requests {

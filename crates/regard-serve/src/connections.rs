@@ -1,4 +1,4 @@
-//! Connections: how many, how long they may stay, and how they end.
+//! Connections: their number, their time limits, and how they end.
 
 use axum::Router;
 use futures_util::FutureExt as _;
@@ -17,19 +17,19 @@ use crate::app::{App, Entry, Error, Server};
 use crate::settings::{Event, Settings, Tell};
 use crate::stream::{Activity, ClientStream};
 
-/// How long a connection may be idle when no other is accepted any more.
+/// Idle time of a connection when no more are accepted.
 const IDLE_WHEN_FULL: Duration = Duration::from_secs(1);
 
-/// How often freed memory goes back to the system, and how much it has to be.
+/// How often freed memory is returned to the system, and the minimum amount.
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
 const RELEASE_FROM: usize = 16 << 20;
 
-/// Serves models until SIGINT or SIGTERM, and loads them again at SIGHUP.
+/// Serves models until SIGINT or SIGTERM, and reloads them on SIGHUP.
 ///
-/// Not for a thread of a rayon pool: the pool would be one thread short until the server ends.
+/// Do not call this on a thread of a rayon pool: it would be blocked until the server ends.
 ///
 /// # Errors
-/// When the models or the limits cannot be served, or nobody can listen at the address.
+/// When models or limits are invalid, or the address cannot be bound.
 pub fn run(entries: Vec<Entry>, address: SocketAddr, settings: Settings, tell: Tell) -> Result<(), Error> {
     let server = Server::new(entries, settings, tell)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -45,7 +45,7 @@ pub fn run(entries: Vec<Entry>, address: SocketAddr, settings: Settings, tell: T
     })
 }
 
-/// Ends when the user wants to stop; until then it loads models again at every SIGHUP.
+/// Waits for SIGINT or SIGTERM; reloads models on every SIGHUP until then.
 #[cfg(unix)]
 fn signals(server: &Server) -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -70,22 +70,22 @@ fn signals(server: &Server) -> std::io::Result<impl Future<Output = ()>> {
 #[cfg(not(unix))]
 fn signals(_: &Server) -> std::io::Result<impl Future<Output = ()>> {
     Ok(async {
-        // without a handler for it there is no way to stop but to be killed
+        // without a handler the process can only be killed
         let _ = tokio::signal::ctrl_c().await;
     })
 }
 
-/// What all connections hear.
+/// A signal to all connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Open,
-    /// As many as allowed are connected: idle ones make room.
+    /// The limit of connections is reached: idle ones close.
     Full,
-    /// Answer what was asked, and end.
+    /// Answer pending requests, then close.
     Stopping,
 }
 
-/// Accepts until `stop`; then answers what was asked before, and ends.
+/// Accepts until `stop`, then answers pending requests and ends.
 pub async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: impl Future<Output = ()>) {
     let mut stop = pin!(stop);
     let most = u32::try_from(app.settings.connections).unwrap_or(u32::MAX >> 3);
@@ -114,23 +114,23 @@ pub async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: 
         tokio::select! {
             (accepted, permit) = accepted => match accepted {
                 Ok((stream, _)) => start(stream, permit),
-                // out of file descriptors, for instance: others will end and give theirs back
+                // out of file descriptors, for instance: other connections will free some
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             () = &mut stop => break,
         }
     }
     (app.tell)(Event::Stopping);
-    // those who are connected already are served too
+    // connections in the backlog are served too
     while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
         let Ok(permit) = Arc::clone(&open).try_acquire_owned() else { break };
         start(stream, permit);
     }
     drop(listener);
-    // what is in their sockets by now was asked before the end
+    // requests already in their sockets are still answered
     tokio::time::sleep(Duration::from_millis(10)).await;
     phase.send_replace(Phase::Stopping);
-    // a client that does not read its answer is not waited for
+    // do not wait for a client that does not read its answer
     let longest = app.settings.patience + app.settings.time;
     let _ = tokio::time::timeout(longest, open.acquire_many(most)).await;
     releases.abort();
@@ -138,7 +138,7 @@ pub async fn serve(app: &Arc<App>, router: Router, listener: TcpListener, stop: 
 
 /// Serves one connection to its end.
 async fn connection(app: Arc<App>, router: Router, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
-    // small answers go out at once
+    // send small answers at once
     let _ = stream.set_nodelay(true);
     let stream = ClientStream::new(stream, app.settings.patience);
     let activity = stream.activity();
@@ -146,20 +146,20 @@ async fn connection(app: Arc<App>, router: Router, stream: TcpStream, mut phase:
     http.timer(TokioTimer::new()).header_read_timeout(app.settings.patience).max_headers(64);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
     let open = app.metrics.open_connection();
-    // a client that breaks off is no news
+    // a client that disconnects is not an error
     let ended = tokio::select! {
         _ = connection.as_mut() => true,
         () = ending(&mut phase, &activity) => false,
     };
     if !ended {
-        // the answer to what was asked is still sent
+        // pending answers are still sent
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
     drop(open);
 }
 
-/// Waits until a connection should end: the server stops, or is full and the connection idle.
+/// Waits until a connection should close: the server stops, or is full and the connection is idle.
 async fn ending(phase: &mut watch::Receiver<Phase>, activity: &Activity) {
     loop {
         let now = *phase.borrow_and_update();
@@ -176,7 +176,7 @@ async fn ending(phase: &mut watch::Receiver<Phase>, activity: &Activity) {
     }
 }
 
-/// Gives freed memory back to the system after large requests.
+/// Returns freed memory to the system after large requests.
 async fn release_memory(app: Arc<App>) {
     let mut ticks = tokio::time::interval(RELEASE_EVERY);
     let mut freed = 0;

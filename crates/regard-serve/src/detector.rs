@@ -1,4 +1,4 @@
-//! Detectors: from the bytes of a file to boxes with classes, and what a box was read from.
+//! Detectors: from the bytes of a file to boxes with classes, and the evidence for a box.
 
 use burn::tensor::Device;
 use regard::Pass;
@@ -15,19 +15,19 @@ use crate::error::ApiError;
 use crate::lane::{Batch, Permit, Served};
 use crate::slot::ModelSlot;
 
-/// The most pixels of one forward pass, after preprocessing: a network needs hundreds of bytes for each.
+/// Maximum number of preprocessed pixels of one forward pass: a network needs hundreds of bytes for each.
 pub const MOST_PIXELS: usize = 1 << 21;
 
-/// The most rows that tensors of detections have for a picture, whatever a configuration says.
+/// Maximum number of detections per picture in tensors, regardless of the configuration.
 const MOST_ROWS: usize = 1000;
 
-/// The largest number of a normalised picture. Beyond it activations overflow, and an overflow reads as an empty picture.
+/// Maximum magnitude of a normalised picture. Beyond it activations overflow, and an overflow would look like no detections.
 const LARGEST_LEVEL: f32 = 1e4;
 
 /// Bytes of a pixel after preprocessing: three channels in f32.
 const BYTES_OF_PIXEL: usize = 12;
 
-/// A detector with what it needs to go from a picture to names.
+/// A detector with its preprocessing and class names.
 #[derive(Debug)]
 pub struct Detector {
     model: detect::Detector,
@@ -44,13 +44,13 @@ pub struct PreprocessedPicture {
     pub picture: NormalisedPicture,
     /// Rows and columns of the picture as it was sent, upright.
     pub size: [usize; 2],
-    /// What it costs the budget; to be kept as long as the picture is queued.
+    /// Its charge to the budget; keep it as long as the picture is queued.
     pub charge: Charge,
 }
 
 impl Detector {
     /// # Errors
-    /// When there is not a label for each class.
+    /// When the number of labels is not the number of classes.
     pub fn new(loaded: LoadedDetector, labels: Vec<String>, device: &Device) -> Result<Self, String> {
         let LoadedDetector { model, config, preprocess, .. } = loaded;
         if labels.len() != config.classes() {
@@ -73,12 +73,12 @@ impl Detector {
         count_parameters(&self.model)
     }
 
-    /// Of one picture of the usual size.
+    /// For one picture of the usual size.
     pub const fn multiply_adds(&self) -> u64 {
         self.multiply_adds
     }
 
-    /// The most detections of a picture.
+    /// Maximum number of detections per picture.
     pub fn most_detections(&self) -> usize {
         let most = match &self.config {
             DetectorConfig::Detr(config) => config.num_queries,
@@ -88,7 +88,7 @@ impl Detector {
         most.min(MOST_ROWS)
     }
 
-    /// A picture as the detector wants it, charged to the budget before it is made.
+    /// A preprocessed picture, charged to the budget before it is made.
     ///
     /// # Errors
     /// When it has too many pixels, or the budget is used up.
@@ -99,8 +99,8 @@ impl Detector {
         Ok(PreprocessedPicture { picture: prepared, size: picture.size(), charge })
     }
 
-    /// Detections of each picture, the best first. Pictures of one size share a forward pass; others would be padded, which
-    /// changes what a detector finds at the border.
+    /// Detections of each picture, best first. Pictures of one size share a forward pass; others would be padded, which
+    /// changes detections at the border.
     fn detect(&self, pictures: &[&NormalisedPicture], batch: &Batch<'_>) -> Result<Vec<Vec<Detection>>, ApiError> {
         let mut found = vec![Vec::new(); pictures.len()];
         let mut order: Vec<usize> = (0..pictures.len()).collect();
@@ -144,7 +144,7 @@ fn check_size([rows, columns]: [usize; 2]) -> Result<usize, ApiError> {
 /// The pictures of a tensor `[B, 3, H, W]`, normalised by the client.
 ///
 /// # Errors
-/// When the numbers do not fit the shape or are no pictures.
+/// When the numbers do not fit the shape or are out of range.
 pub fn pictures_of(numbers: Vec<f32>, [count, rows, columns]: [usize; 3]) -> Result<Vec<NormalisedPicture>, ApiError> {
     let picture = 3 * check_size([rows, columns])?;
     if Some(numbers.len()) != picture.checked_mul(count) {
@@ -168,7 +168,7 @@ pub enum DetectorRequest {
     Detect {
         pictures: Vec<NormalisedPicture>,
     },
-    /// What the detection of this index was read from, in the order of [`DetectorRequest::Detect`].
+    /// The evidence for the detection of this index, in the order of [`DetectorRequest::Detect`].
     Attention {
         picture: NormalisedPicture,
         index: usize,
@@ -177,7 +177,7 @@ pub enum DetectorRequest {
 
 /// Its response.
 pub enum DetectorResponse {
-    /// Of each picture, the best first.
+    /// For each picture, best first.
     Detections(Result<Vec<Vec<Detection>>, ApiError>),
     Attention(Result<BoxAttention, ApiError>),
 }
@@ -186,7 +186,7 @@ impl Served for Detector {
     type Request = DetectorRequest;
     type Response = DetectorResponse;
 
-    /// Detects on pictures of one size together, and explains boxes one after the other.
+    /// Runs pictures of one size together, and explains boxes one by one.
     fn answer(&self, requests: &[DetectorRequest], batch: &Batch<'_>) -> Vec<DetectorResponse> {
         let mut all = Vec::new();
         for request in requests {
@@ -207,7 +207,7 @@ impl Served for Detector {
 }
 
 impl ModelSlot<Detector> {
-    /// Detections of each picture, the best first; none when one is not finite.
+    /// Detections of each picture, best first; `None` if one is not finite.
     pub async fn detect(
         &self,
         permit: Permit,
@@ -224,7 +224,7 @@ impl ModelSlot<Detector> {
         }
     }
 
-    /// What the detection of this index was read from.
+    /// The evidence for the detection of this index.
     pub async fn attention(
         &self,
         permit: Permit,

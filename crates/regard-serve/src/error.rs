@@ -1,4 +1,4 @@
-//! Why a request gets no answer: the one place that knows statuses.
+//! Errors of requests: the only place that knows status codes.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::routes::json_response;
 
-/// What a client gets instead of an answer: a status and `{"error": ".."}`.
+/// An error response: a status and `{"error": ".."}`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     #[error("{0}")]
@@ -30,10 +30,10 @@ pub enum ApiError {
     /// Well-formed, but the model cannot work with it.
     #[error("{0}")]
     Unprocessable(String),
-    /// The client sent the numbers that went through the model.
+    /// The numbers came from the client.
     #[error("`{0}` gives infinity or NaN for this input: are its numbers too large?")]
     Overflow(String),
-    /// The numbers were ours, so the model is at fault.
+    /// The numbers came from the server, so the model is at fault.
     #[error("`{0}` gives infinity or NaN: are its weights damaged?")]
     NotFinite(String),
     #[error("the queue of `{0}` is full; try again")]
@@ -65,7 +65,7 @@ impl ApiError {
     }
 }
 
-/// Errors of the library about what a client sent.
+/// Errors of the library about a client's input.
 impl From<regard::Error> for ApiError {
     fn from(error: regard::Error) -> Self {
         use regard::Error;
@@ -73,7 +73,7 @@ impl From<regard::Error> for ApiError {
             Error::Config { .. } | Error::Field { .. } | Error::NotRecorded { .. } | Error::Analysis { .. } => {
                 Self::Unprocessable(error.to_string())
             }
-            // clients learn nothing about files and devices of the server
+            // do not reveal files and devices of the server
             Error::Device { .. }
             | Error::Weights { .. }
             | Error::File { .. }

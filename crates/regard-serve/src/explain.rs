@@ -1,41 +1,41 @@
-//! Where a model looks: the attention of one query by layer and head, and of the whole picture.
+//! Attention of a model: of one query by layer and head, and over the whole picture.
 
 use burn::tensor::Tensor;
-use regard::analyse::{self, LensLayer, Maps, Query, RolloutOptions};
+use regard::analyse::{self, AttentionMaps, LensLayer, Query, RolloutOptions};
 use regard::evaluate::Answer;
 use regard::models::Model;
 use serde::Serialize;
 
 use crate::error::ApiError;
 
-/// A point of the picture as the model sees it: from 0 at the left and at the top to 1.
+/// A point of the preprocessed picture: from 0 at the left and at the top to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub x: f64,
     pub y: f64,
 }
 
-/// What to explain about a picture.
+/// Options of an explanation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExplainOptions {
-    /// The patch whose attention is shown; none is the class token, or the middle of models without one.
+    /// The query patch; `None` is the class token, or the centre for models without one.
     pub query: Option<Point>,
-    /// The path of one layer; none is all of them.
+    /// The path of one layer; `None` means all.
     pub layer: Option<String>,
-    /// How many classes.
+    /// Number of classes.
     pub top: usize,
 }
 
-/// The best classes, and where the model looked for them.
+/// The best classes, and the attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     pub answers: Vec<Answer>,
     pub layers: Vec<LayerAttention>,
-    /// Attention of the class token to every patch, multiplied through all layers; only transformers have it.
+    /// Attention rollout from the class token to every patch; only for transformers.
     pub rollout: Option<Heatmap>,
-    /// Grad-CAM of the best class; networks that pool a feature map have it.
+    /// Grad-CAM of the best class; only for networks that pool a feature map.
     pub cam: Option<Heatmap>,
-    /// What each layer would answer; only transformers have it.
+    /// Predictions of each layer; only for transformers.
     pub lens: Vec<LensLayer>,
 }
 
@@ -56,11 +56,11 @@ pub struct LayerAttention {
     /// Rows and columns of all queries.
     #[serde(rename = "of")]
     pub queries: [usize; 2],
-    /// Row and column of this query; none is the class token.
+    /// Row and column of this query; `None` is the class token.
     pub query: Option<[usize; 2]>,
     /// Rows and columns of the keys: of the picture, or of the window around the query.
     pub grid: [usize; 2],
-    /// The weights of tokens that are no patches, by head.
+    /// The weights of prefix tokens, by head.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefix: Vec<Vec<f32>>,
     /// By head, or by group of channels: `[H, W]` of the grid.
@@ -77,7 +77,7 @@ pub enum Reach {
     Window,
 }
 
-/// Runs one picture and reads what it recorded.
+/// Runs one picture and reads its recorded tensors.
 pub fn explain(model: &Model, image: Tensor<4>, options: &ExplainOptions) -> Result<Explanation, ApiError> {
     let found = analyse::explain(model, image.clone(), options.top.max(1))?;
     let middle = || found.maps(Query::At([0.5, 0.5]));
@@ -108,7 +108,7 @@ pub fn explain(model: &Model, image: Tensor<4>, options: &ExplainOptions) -> Res
 }
 
 impl Explanation {
-    /// Whether every number is finite; JSON has no other ones.
+    /// Whether all numbers are finite: JSON has no others.
     pub fn is_finite(&self) -> bool {
         let lens = self.lens.iter().flat_map(|layer| &layer.answers);
         let probabilities = self.answers.iter().chain(lens).map(|answer| answer.probability);
@@ -118,9 +118,9 @@ impl Explanation {
     }
 }
 
-impl From<Maps> for LayerAttention {
-    fn from(maps: Maps) -> Self {
-        let Maps { layer: name, size, queries, query, heads, tokens, kernels, .. } = maps;
+impl From<AttentionMaps> for LayerAttention {
+    fn from(maps: AttentionMaps) -> Self {
+        let AttentionMaps { layer: name, size, queries, query, heads, tokens, kernels, .. } = maps;
         let prefix = if tokens.iter().any(|tokens| !tokens.is_empty()) { tokens } else { Vec::new() };
         match kernels {
             None => Self { name, reach: Reach::Everywhere, queries, query, grid: size, prefix, heads },

@@ -1,4 +1,4 @@
-//! What every request goes through: who may ask, what an answer costs, and an answer even after a panic.
+//! Applied to every request: authorisation, the charge of the answer, and an answer even after a panic.
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
@@ -18,7 +18,7 @@ use crate::hosts::AllowedHosts;
 use crate::lane::panic_message;
 use crate::settings::Event;
 
-/// A secret that clients show as `Authorization: Bearer ..`.
+/// A secret that clients send as `Authorization: Bearer ..`.
 #[derive(Clone)]
 pub struct Token {
     digest: [u8; 32],
@@ -32,7 +32,7 @@ impl fmt::Debug for Token {
 
 impl Token {
     /// # Errors
-    /// When it is empty, or cannot stand in a header.
+    /// When it is empty, or invalid in a header.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("a token has at least one character, all of them visible ASCII".into());
@@ -40,26 +40,26 @@ impl Token {
         Ok(Self { digest: Sha256::digest(text).into() })
     }
 
-    /// Whether this is the secret. Digests are compared, all of their bytes, so that the time tells nothing.
+    /// Compares digests in constant time.
     fn is(&self, shown: &str) -> bool {
         let digest: [u8; 32] = Sha256::digest(shown).into();
         self.digest.ct_eq(&digest).into()
     }
 }
 
-/// Whether these headers show the secret.
+/// Whether these headers have the secret.
 fn shows(token: &Token, headers: &HeaderMap) -> bool {
     let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = value.and_then(|value| value.split_once(' '));
     bearer.is_some_and(|(scheme, shown)| scheme.eq_ignore_ascii_case("bearer") && token.is(shown.trim()))
 }
 
-/// Whether anybody may ask: the page has no secrets, and whoever watches over servers has no token.
+/// Whether a path needs no token: the page has no secrets, and monitoring has no token.
 fn is_open(path: &str) -> bool {
     path == "/" || path.starts_with("/assets/") || path.starts_with("/v2/health/")
 }
 
-/// Refuses pages of other sites that ask in their visitor's name.
+/// Refuses cross-site requests of browsers.
 fn same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
@@ -70,7 +70,7 @@ fn same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::Forbidden(format!("the page of another site asks: {origin}")))
 }
 
-/// What the guard needs to know.
+/// State of the guard.
 #[derive(Clone)]
 pub struct GuardState {
     pub app: Arc<App>,
@@ -104,7 +104,7 @@ pub async fn guard(State(state): State<GuardState>, request: Request, next: Next
     };
     let mut response = app.budget.charge_response(response).unwrap_or_else(ApiError::into_response);
     if chunked {
-        // nobody checks the lines of a head that comes after a chunked body
+        // heads after a chunked body are not scanned
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     app.metrics.on_response(&route, response.status().as_u16(), begin.elapsed());

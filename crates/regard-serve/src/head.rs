@@ -1,9 +1,9 @@
 //! Finds lines of request heads that end with LF alone.
 //!
-//! Parsers accept them, and a proxy in front of this server may read such a head in another way (request smuggling). The
-//! scanner only looks: if it is wrong about where a head begins, a request is refused, never understood differently.
+//! Parsers accept them, but a proxy in front of this server may read such a head differently (request smuggling). The
+//! scanner only refuses: if it is wrong about the start of a head, a request is refused, never read differently.
 
-/// What comes next on a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Head,
@@ -12,10 +12,10 @@ enum State {
     Unknown,
 }
 
-/// The most bytes of a line that matter: the longest name and number that are looked for.
+/// Number of bytes kept of a line: the longest name and number that matter.
 const KEPT: usize = 64;
 
-/// Where a line of a head ends with LF alone.
+/// A line of a head ended with LF alone.
 #[derive(Debug, PartialEq)]
 pub struct BareLineFeed {
     pub offset: usize,
@@ -41,7 +41,7 @@ impl Default for HeadScanner {
 }
 
 impl HeadScanner {
-    /// Looks at the next bytes of a connection.
+    /// Scans the next bytes of a connection.
     ///
     /// # Errors
     /// When a line of a head ends with LF alone.

@@ -1,7 +1,7 @@
-//! Which names of this server a request may ask for.
+//! Host names that requests may use.
 //!
-//! A page of another site can have its own name resolve to this machine (DNS rebinding): its requests then come from the
-//! visitor's browser and look like ours but for `Host`. Names therefore have to be known; addresses cannot be rebound.
+//! A page of another site can let its own name resolve to this machine (DNS rebinding): its requests then come from the
+//! visitor's browser and look like ours except for `Host`. Only known names are accepted; addresses cannot be rebound.
 
 use axum::extract::Request;
 use axum::http::uri::Authority;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use crate::error::ApiError;
 
-/// The hosts that requests may name.
+/// The allowed hosts.
 #[derive(Clone, Debug)]
 pub struct AllowedHosts {
     bound: IpAddr,
@@ -18,13 +18,13 @@ pub struct AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Loopback names, the bound address (every address where that is unspecified), and these names.
+    /// Loopback names, the bound address (any address if unspecified), and these names.
     pub fn new(bound: IpAddr, names: &[String]) -> Self {
         Self { bound, names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
     }
 
     /// # Errors
-    /// When a request names no host, several, or one that is not ours.
+    /// When a request has no host, several, or an unknown one.
     pub fn check(&self, request: &Request) -> Result<(), ApiError> {
         let bad = |reason: &str| ApiError::BadRequest(reason.into());
         let mut headers = request.headers().get_all(header::HOST).iter();
@@ -38,12 +38,12 @@ impl AllowedHosts {
             None => None,
             Some(host) => {
                 let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
-                // `user@host` is no value of `Host`
+                // `user@host` is not a valid `Host`
                 let host = host.filter(|host| !host.as_str().contains('@'));
                 Some(host.ok_or_else(|| bad("`Host` is not a host with an optional port"))?)
             }
         };
-        // a target with a host of its own overrides the header
+        // a host in the request target overrides the header
         for host in request.uri().authority().into_iter().chain(&host) {
             if !self.allows(host.host()) {
                 return Err(ApiError::UnknownHost(host.host().to_string()));

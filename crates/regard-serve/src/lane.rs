@@ -1,8 +1,8 @@
-//! A bounded queue and the thread that answers it in batches.
+//! A bounded queue and the thread that processes it in batches.
 //!
-//! A request takes a permit before it is decoded and gives it back when it was answered or abandoned, so that permits
-//! bound the memory of all requests. A batch waits for others only while some hold a permit and are not in the queue
-//! yet: a request that comes alone is answered at once.
+//! A request takes a permit before it is decoded and returns it when answered or abandoned, so that permits
+//! bound the memory of all requests. A batch waits only for requests that hold a permit but are not in the queue
+//! yet: a lone request is answered at once.
 
 use rayon::ThreadPool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,9 +23,9 @@ pub trait Served: Send + Sync + 'static {
     fn answer(&self, requests: &[Self::Request], batch: &Batch<'_>) -> Vec<Self::Response>;
 }
 
-/// What a model may know about the batch that it answers.
+/// A batch of requests, as a model sees it.
 pub struct Batch<'a> {
-    /// The most samples of one forward pass.
+    /// Maximum number of samples per forward pass.
     pub max_size: usize,
     is_wanted: &'a (dyn Fn() -> bool + Sync),
 }
@@ -35,30 +35,30 @@ impl<'a> Batch<'a> {
         Self { max_size, is_wanted }
     }
 
-    /// Whether any client still waits. Work of many steps asks before each, and ends when nobody does.
+    /// Whether any client is still waiting. Long work checks this before each step, and stops if not.
     pub fn is_wanted(&self) -> bool {
         (self.is_wanted)()
     }
 }
 
-/// How a queue is answered.
+/// Limits of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneConfig {
-    /// The most samples of one batch.
+    /// Maximum number of samples per batch.
     pub max_batch: usize,
-    /// How long the first of a batch waits for others.
+    /// How long the first request of a batch waits for others.
     pub max_delay: Duration,
-    /// The most samples that hold a permit.
+    /// Maximum number of samples with a permit.
     pub capacity: usize,
 }
 
-/// Hears what a lane does.
+/// Observes a lane.
 pub trait LaneObserver: Send + 'static {
-    /// A batch of so many samples is about to be answered.
+    /// A batch of this many samples starts.
     fn on_batch(&self, size: usize);
-    /// The client of a request left before its turn.
+    /// The client of a request disconnected before its turn.
     fn on_abandoned(&self);
-    /// Answering panicked.
+    /// The model panicked.
     fn on_panic(&self, message: String);
 }
 
@@ -70,14 +70,14 @@ pub struct Lane<S: Served> {
     capacity: usize,
 }
 
-/// The right to have so many samples in a queue.
+/// A permit for a number of samples in a queue.
 #[derive(Debug)]
 pub struct Permit {
     permit: OwnedSemaphorePermit,
 }
 
 struct Job<S: Served> {
-    /// The model that the request was made for; another may be current by now.
+    /// The model of the request; it may have been replaced since.
     model: Arc<S>,
     request: S::Request,
     size: usize,
@@ -91,10 +91,10 @@ struct Reply<S: Served> {
 }
 
 impl<S: Served> Lane<S> {
-    /// Starts the thread, which ends with the lane and computes in the pool.
+    /// Starts the thread, which ends with the lane and runs the model in the pool.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the thread cannot be started.
     pub fn new(
         name: &str,
         config: LaneConfig,
@@ -108,10 +108,10 @@ impl<S: Served> Lane<S> {
         Ok(Self { name: name.into(), jobs, permits, capacity: config.capacity })
     }
 
-    /// A permit for so many samples.
+    /// Takes a permit for a number of samples.
     ///
     /// # Errors
-    /// When the queue is full now, or can never hold so many.
+    /// When the queue is full, or is too small for this many.
     pub fn reserve(&self, size: usize) -> Result<Permit, ApiError> {
         if size > self.capacity {
             return Err(ApiError::Unprocessable(format!("{size} in one request, the most is {}", self.capacity)));
@@ -120,7 +120,7 @@ impl<S: Served> Lane<S> {
         permit.map(|permit| Permit { permit }).map_err(|_| ApiError::QueueFull(self.name.clone()))
     }
 
-    /// How many samples hold a permit.
+    /// Number of samples with a permit.
     pub fn in_use(&self) -> usize {
         self.capacity - self.permits.available_permits()
     }
@@ -128,7 +128,7 @@ impl<S: Served> Lane<S> {
     /// The response, in its turn. Dropping this abandons the request.
     ///
     /// # Errors
-    /// When answering failed.
+    /// When the model failed.
     pub async fn submit(&self, permit: Permit, model: Arc<S>, request: S::Request) -> Result<S::Response, ApiError> {
         let (sender, response) = oneshot::channel();
         let size = permit.permit.num_permits();
@@ -152,7 +152,7 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
         while let Some(first) = next.take().or_else(|| self.queue.recv().ok()) {
             let mut batch = Vec::new();
             next = self.gather(first, &mut batch);
-            // some may have left since they were gathered
+            // some clients may have disconnected meanwhile
             batch.retain(|job| self.is_wanted(job));
             if !batch.is_empty() {
                 self.observer.on_batch(batch.iter().map(|job| job.size).sum());
@@ -161,14 +161,14 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
         }
     }
 
-    /// Fills a batch; returns the job that does not fit any more.
+    /// Fills a batch; returns the job that no longer fits.
     fn gather(&self, first: Job<S>, batch: &mut Vec<Job<S>>) -> Option<Job<S>> {
         let LaneConfig { max_batch, max_delay, capacity } = self.config;
         let deadline = first.since + max_delay;
         let mut size = first.size;
         batch.push(first);
         while size < max_batch {
-            // every permit belongs to this batch: nobody else is on the way
+            // all permits belong to this batch: no other request is coming
             let alone = capacity - self.permits.available_permits() <= size;
             let rest = if alone { Duration::ZERO } else { deadline.saturating_duration_since(Instant::now()) };
             let next = if rest.is_zero() { self.queue.try_recv().ok() } else { self.queue.recv_timeout(rest).ok() };
@@ -185,7 +185,7 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
         None
     }
 
-    /// Whether the client still waits.
+    /// Whether the client is still waiting.
     fn is_wanted(&self, job: &Job<S>) -> bool {
         let wanted = !job.reply.sender.is_closed();
         if !wanted {
@@ -194,7 +194,7 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
         wanted
     }
 
-    /// Answers a batch: requests for one model together.
+    /// Processes a batch, grouped by model.
     fn answer(&self, mut batch: Vec<Job<S>>) {
         while !batch.is_empty() {
             let model = Arc::clone(&batch[0].model);
@@ -208,7 +208,7 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
     fn answer_with(&self, model: &S, requests: &[S::Request], replies: Vec<Reply<S>>) {
         let responses: Vec<Result<S::Response, ApiError>> = match self.attempt(model, requests, &replies) {
             Some(responses) => responses.into_iter().map(Ok).collect(),
-            // one of them is at fault: each request for itself
+            // one of them is at fault: run each request alone
             None if requests.len() > 1 => requests
                 .chunks(1)
                 .zip(replies.chunks(1))
@@ -219,14 +219,14 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
             None => vec![Err(ApiError::Internal)],
         };
         for (Reply { sender, permit }, response) in replies.into_iter().zip(responses) {
-            // whoever gets the response may send the next request at once
+            // a client may send its next request at once
             drop(permit);
-            // nobody listens when the client is gone
+            // the client may be gone
             let _ = sender.send(response);
         }
     }
 
-    /// The responses, or none after a panic.
+    /// The responses, or `None` after a panic.
     fn attempt(&self, model: &S, requests: &[S::Request], replies: &[Reply<S>]) -> Option<Vec<S::Response>> {
         let is_wanted = || replies.iter().any(|reply| !reply.sender.is_closed());
         let batch = Batch::new(self.config.max_batch, &is_wanted);
@@ -245,7 +245,7 @@ impl<S: Served, O: LaneObserver> Worker<S, O> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("unknown reason").to_string()

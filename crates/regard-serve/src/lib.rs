@@ -1,16 +1,16 @@
-//! Models over HTTP: the Open Inference Protocol, pictures and sentences as they are, and the page.
+//! Models over HTTP: the Open Inference Protocol, plain pictures and sentences, and the page.
 //!
-//! A request goes through these, in this order:
+//! A request passes through these modules, in order:
 //!
-//! - `connections`, `stream`: accept, bound the number of connections and how slow they may be, stop gracefully;
-//! - `guard`, `hosts`: who may ask; a panic of a handler becomes an answer;
-//! - `routes`: the table of routes, one file for each kind of request;
+//! - `connections`, `stream`: accept, limit the number and slowness of connections, stop gracefully;
+//! - `guard`, `hosts`: token and allowed hosts; a panic of a handler becomes an error response;
+//! - `routes`: the table of routes, one file per kind of request;
 //! - `body`, `budget`: bytes in and out, within limits of size, time and memory;
-//! - `lane`: a bounded queue for each model and the thread that answers it in batches;
-//! - `slot`: a model that can be swapped while it is asked; `classifier`, `detector` and `translator` are the kinds there
-//!   are.
+//! - `lane`: a bounded queue per model and the thread that processes it in batches;
+//! - `slot`: a model that can be replaced while serving; `classifier`, `detector` and `translator` are the kinds of
+//!   models.
 //!
-//! Only this crate knows HTTP. It never prints: an [`Event`] says what happens.
+//! Only this crate knows HTTP. It never prints: it reports [`Event`]s.
 #![forbid(unsafe_code)]
 
 mod app;

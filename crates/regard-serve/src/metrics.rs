@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::lane::LaneObserver;
 use crate::settings::{Event, Tell};
 
-/// The content type of what [`Metrics::text`] gives.
+/// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -84,7 +84,7 @@ impl Metrics {
         self.loads.get_or_create(&ModelLabels { model: name.into() }).inc();
     }
 
-    /// All metrics, with how many samples are in the queue of each model now.
+    /// All metrics, with the current queue length of each model.
     pub fn text<'a>(&self, queues: impl Iterator<Item = (&'a str, usize)>) -> String {
         for (model, in_use) in queues {
             self.in_use.get_or_create(&ModelLabels { model: model.into() }).set(in_use as i64);
@@ -94,7 +94,7 @@ impl Metrics {
         text
     }
 
-    /// Counts what the lane of a model does.
+    /// Counts the events of a model's lane.
     pub fn observer(&self, name: &str, tell: Tell) -> impl LaneObserver + use<> {
         let model = ModelLabels { model: name.into() };
         LaneCounters {

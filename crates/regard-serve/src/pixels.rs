@@ -1,4 +1,4 @@
-//! How much memory the decoder of a picture may take, known before it starts.
+//! Memory of picture decoders, bounded before they start.
 
 use image::{ImageDecoder as _, ImageReader, Limits};
 use regard::data::Picture;
@@ -6,33 +6,33 @@ use std::io::Cursor;
 
 use crate::error::ApiError;
 
-/// What decoders are charged in.
+/// The unit of charges for decoders.
 pub const UNIT: u64 = 1 << 20;
 
-/// What a decoder may take for a pixel: four channels of sixteen bits, twice.
+/// Maximum memory of a decoder per pixel: four channels of sixteen bits, twice.
 const BYTES_OF_PIXEL: u64 = 16;
 
-/// What a decoder may take beside its pixels and its file, for tables and profiles of colours.
+/// Maximum memory of a decoder besides pixels and file: tables and colour profiles.
 const TABLES: u64 = 4 << 20;
 
-/// Whole units for so many bytes.
+/// Number of units for a number of bytes, rounded up.
 pub fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 3)
 }
 
-/// The size that a file says it has.
+/// The size according to a file's header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
     pixels: u64,
-    /// The most bytes that decoding takes.
+    /// Maximum memory of decoding, in bytes.
     pub memory: u64,
 }
 
 impl Size {
-    /// Reads the head of a file; no pixel is decoded.
+    /// Reads the header of a file; no pixel is decoded.
     ///
     /// # Errors
-    /// When it has more pixels than allowed. What is no picture has none: decoding says why.
+    /// When it has more pixels than allowed. A file that is not a picture has none, and fails when decoded.
     pub fn read(bytes: &[u8], most: u64) -> Result<Self, ApiError> {
         let (columns, rows) = dimensions(bytes).unwrap_or((0, 0));
         let pixels = u64::from(columns) * u64::from(rows);
@@ -42,10 +42,10 @@ impl Size {
         Ok(Self { pixels, memory: BYTES_OF_PIXEL * pixels + bytes.len() as u64 + TABLES })
     }
 
-    /// Decodes a file that has at most these pixels.
+    /// Decodes a file within this size.
     ///
     /// # Errors
-    /// When it is no picture.
+    /// When it is not a picture.
     pub fn decode(self, bytes: &[u8]) -> Result<Picture, ApiError> {
         Picture::decode_at_most(bytes, self.pixels).map_err(ApiError::Unprocessable)
     }
@@ -54,7 +54,7 @@ impl Size {
 fn dimensions(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
     let mut limits = Limits::default();
-    // a profile of colours may claim any size
+    // a colour profile may claim any size
     limits.max_alloc = Some(bytes.len() as u64 + TABLES);
     reader.limits(limits);
     Some(reader.into_decoder().ok()?.dimensions())

@@ -1,4 +1,4 @@
-//! The table of routes, and one file for each kind of request.
+//! The table of routes, and one file per kind of request.
 
 mod detect;
 mod health;

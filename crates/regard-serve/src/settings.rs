@@ -1,4 +1,4 @@
-//! What a server allows itself and others, and what it tells.
+//! Settings and events of a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,34 +7,34 @@ use std::time::Duration;
 
 use crate::guard::Token;
 
-/// Limits; whatever is beyond one of them is refused by name.
+/// Limits; requests beyond one are refused, naming it.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Pictures or sentences of one forward pass.
+    /// Maximum pictures or sentences per forward pass.
     pub batch: usize,
-    /// How long a request waits for others that are on their way, to be answered together.
+    /// How long a request waits for others that are coming, to form a batch.
     pub wait: Duration,
-    /// Pictures or sentences of a model that are on their way or being answered; more are refused.
+    /// Maximum pictures or sentences of a model that are queued or processed; more are refused.
     pub queue: usize,
-    /// From the last byte of a request to its answer.
+    /// Time limit from the last byte of a request to its answer.
     pub time: Duration,
-    /// From the first byte of a head, or of a body, to its last; and how long a client may pause reading its answer.
+    /// Time limit for receiving a head or a body, and for a client that pauses reading its answer.
     pub patience: Duration,
-    /// Bytes of a request.
+    /// Maximum size of a request in bytes.
     pub body: usize,
-    /// Bytes of all requests and answers that are held at a time; decoders of pictures may take as many again.
+    /// Maximum total size of all requests and answers in memory; picture decoders may take as much again.
     pub bodies: usize,
-    /// Pixels of a picture.
+    /// Maximum number of pixels of a picture.
     pub pixels: u64,
-    /// Open connections; more wait to be accepted, and idle ones are closed for them.
+    /// Maximum number of open connections; more wait, and idle ones are closed for them.
     pub connections: usize,
-    /// Names by which clients reach this server, beside loopback names and its address.
+    /// Additional host names of this server, besides loopback names and its address.
     pub hosts: Vec<String>,
-    /// What a client has to show.
+    /// The token that clients must send.
     pub token: Option<Token>,
-    /// Whether clients may have models loaded again.
+    /// Whether clients may reload models.
     pub reload: bool,
-    /// Where the folders of training runs are, to be shown.
+    /// The folder of the training runs to show.
     pub runs: Option<PathBuf>,
 }
 
@@ -58,20 +58,20 @@ impl Default for Settings {
     }
 }
 
-/// What happens while a server runs.
+/// Events of a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It answers at this address.
+    /// It listens at this address.
     Ready(SocketAddr),
-    /// A model was loaded again.
+    /// A model was reloaded.
     Reloaded { name: String },
-    /// A model could not be loaded again; the old one goes on.
+    /// A model could not be reloaded; the old one stays.
     Kept { name: String, reason: String },
-    /// Something of ours failed; the request was answered with 500.
+    /// An internal error; the request was answered with 500.
     Panicked { message: String },
-    /// No more connections are accepted; what was asked is still answered.
+    /// No more connections are accepted; pending requests are still answered.
     Stopping,
 }
 
-/// Who hears of it.
+/// The receiver of events.
 pub type Tell = Arc<dyn Fn(Event) + Send + Sync>;

@@ -1,7 +1,7 @@
-//! A model that can be swapped while it is asked.
+//! A model that can be replaced while it serves requests.
 //!
-//! A request keeps the model that it began with. Swapping a model therefore drops nobody: requests in the queue are
-//! answered by the old one, whatever the new one expects of a picture.
+//! A request keeps the model that it began with. So replacing a model drops no request: those in the queue are
+//! answered by the old one, even if the new one needs another preprocessing.
 
 use burn::tensor::Device;
 use rayon::ThreadPool;
@@ -22,10 +22,10 @@ pub enum Service {
     Sentences { bundle: Bundle, device: Device },
 }
 
-/// Loads a model again; the error goes to whoever asked.
+/// Reloads a model; the caller gets the error.
 pub type Reload = Box<dyn Fn() -> Result<Service, String> + Send + Sync>;
 
-/// The current model of a name, and its queue.
+/// The current model, and its queue.
 pub struct ModelSlot<S: Served> {
     name: String,
     current: RwLock<Arc<S>>,
@@ -34,7 +34,7 @@ pub struct ModelSlot<S: Served> {
 
 impl<S: Served> ModelSlot<S> {
     /// # Errors
-    /// When the system gives no thread.
+    /// When the thread cannot be started.
     pub fn new(
         name: &str,
         model: S,
@@ -50,7 +50,7 @@ impl<S: Served> ModelSlot<S> {
         &self.name
     }
 
-    /// The model of now; whoever holds it may use it as long as needed.
+    /// The current model, which may be used as long as needed.
     pub fn current(&self) -> Arc<S> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -73,7 +73,7 @@ pub enum AnySlot {
 
 impl AnySlot {
     /// # Errors
-    /// When the system gives no thread.
+    /// When the thread cannot be started.
     pub fn new(
         name: &str,
         service: Service,
@@ -90,7 +90,7 @@ impl AnySlot {
         })
     }
 
-    /// Replaces the current model by another of the same kind.
+    /// Replaces the current model with another of the same kind.
     ///
     /// # Errors
     /// When it is of another kind.

@@ -1,4 +1,4 @@
-//! The bytes of a connection: a client that does not read its answer is dropped, and heads end their lines with CR LF.
+//! The byte stream of a connection: drops clients that do not read their answer, and requires CR LF in heads.
 
 use std::future::Future as _;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -12,10 +12,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::head::{BareLineFeed, HeadScanner};
 
-/// Bytes a second that a client has to read, beside the time that it may pause.
+/// Minimum reading speed of a client in bytes per second, in addition to the time that it may pause.
 const SLOWEST: u64 = 16 << 10;
 
-/// When a connection last read or wrote something.
+/// The last activity of a connection.
 #[derive(Clone, Debug)]
 pub struct Activity {
     start: Instant,
@@ -31,19 +31,19 @@ impl Activity {
         self.last.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// The last time that something was read or written.
+    /// The time of the last read or write.
     pub fn last(&self) -> Instant {
         self.start + Duration::from_millis(self.last.load(Ordering::Relaxed))
     }
 }
 
-/// A stream that gives up on a client that does not read.
+/// A stream that fails if the client does not read.
 pub struct ClientStream<S> {
     stream: S,
     scanner: HeadScanner,
     activity: Activity,
     write_timeout: Duration,
-    /// The answer that a client reads too slowly to be written at once.
+    /// An answer that is still being written.
     stalled: Option<Stalled>,
 }
 
@@ -62,7 +62,7 @@ impl<S> ClientStream<S> {
         self.activity.clone()
     }
 
-    /// Counts what was written, or how long nothing could be.
+    /// Tracks how much was written, or how long nothing could be.
     fn limit_write(&mut self, context: &mut Context<'_>, result: Poll<Result<usize>>) -> Poll<Result<usize>> {
         let timeout = self.write_timeout;
         if let Poll::Ready(result) = result {

@@ -1,6 +1,6 @@
-//! Tensors as the Open Inference Protocol has them: JSON, or JSON followed by the numbers as bytes.
+//! Tensors of the Open Inference Protocol: JSON, or JSON followed by binary data.
 //!
-//! The binary form is Triton's extension, which its clients use unless told otherwise: the header
+//! The binary form is Triton's extension, the default of its clients: the header
 //! `Inference-Header-Content-Length` says where the JSON ends, and each tensor how many bytes it has after that.
 
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
@@ -10,7 +10,7 @@ use std::fmt;
 /// The header that says how long the JSON is.
 pub const HEADER: &str = "inference-header-content-length";
 
-/// The most texts of a tensor: an empty one takes eight times the memory of its JSON.
+/// Maximum number of texts per tensor: an empty text takes eight times the memory of its JSON.
 const MOST_TEXTS: usize = 1 << 16;
 
 /// A request for an inference.
@@ -25,7 +25,7 @@ pub struct InferRequest {
     parameters: Parameters,
 }
 
-/// A tensor that was sent.
+/// An input tensor.
 #[derive(Debug, Deserialize)]
 pub struct Input {
     pub name: String,
@@ -46,18 +46,18 @@ struct RequestedOutput {
 
 #[derive(Debug, Default, Deserialize)]
 struct Parameters {
-    /// Bytes of a tensor behind the JSON.
+    /// Number of bytes of a tensor after the JSON.
     #[serde(rename = "binary_data_size")]
     size: Option<usize>,
-    /// Whether an output should come as bytes.
+    /// Whether an output should be binary.
     #[serde(rename = "binary_data")]
     bytes: Option<bool>,
-    /// Whether all of them should.
+    /// Whether all outputs should be binary.
     #[serde(rename = "binary_data_output")]
     all_bytes: Option<bool>,
 }
 
-/// What is in a tensor, in the order of its rows, nested or not.
+/// The data of a tensor in row-major order, nested or flat.
 #[derive(Debug, Default, PartialEq)]
 pub struct Data {
     pub numbers: Vec<f32>,
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Data {
     }
 }
 
-/// Appends whatever comes to the data.
+/// Appends to the data.
 struct DataVisitor<'a>(&'a mut Data);
 
 impl<'de> DeserializeSeed<'de> for DataVisitor<'_> {
@@ -128,7 +128,7 @@ impl InferRequest {
     /// Reads a request; `json` is where its JSON ends, when bytes of tensors follow.
     ///
     /// # Errors
-    /// The reason why it is none.
+    /// Why it is invalid.
     pub fn read(body: &[u8], json: Option<usize>) -> Result<Self, String> {
         let json = json.unwrap_or(body.len());
         let (head, mut rest) = body
@@ -150,10 +150,10 @@ impl InferRequest {
         Ok(request)
     }
 
-    /// The only input, which has to be of this name and type.
+    /// The only input, which must have this name and type.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it does not.
     pub fn only(&mut self, name: &str, datatype: &str) -> Result<&mut Input, String> {
         let count = self.inputs.len();
         let [input] = self.inputs.as_mut_slice() else {
@@ -200,7 +200,7 @@ impl Data {
     }
 }
 
-/// A tensor to send.
+/// An output tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     pub name: &'static str,
@@ -208,7 +208,7 @@ pub struct Output {
     pub data: OutputData,
 }
 
-/// What is in it.
+/// Its data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum OutputData {
@@ -261,7 +261,7 @@ struct Size {
     binary_data_size: usize,
 }
 
-/// The bytes of a response, and how many of them are JSON when others follow.
+/// The bytes of a response, and the length of the JSON if binary data follows.
 #[derive(Debug)]
 pub struct EncodedResponse {
     pub body: Vec<u8>,
@@ -270,13 +270,13 @@ pub struct EncodedResponse {
 
 impl InferRequest {
     /// # Errors
-    /// When an output is asked for twice, or is none of these.
+    /// When an output is requested twice, or does not exist.
     pub fn check_outputs(&self, known: &[&str]) -> Result<(), String> {
         for (index, RequestedOutput { name, .. }) in self.outputs.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 return Err(format!("no output `{name}`; there are: {}", known.join(", ")));
             }
-            // not quadratic: at most one of each known name got this far
+            // not quadratic: each known name gets here at most once
             if self.outputs[..index].iter().any(|other| other.name == *name) {
                 return Err(format!("output `{name}` is asked for twice"));
             }
@@ -287,7 +287,7 @@ impl InferRequest {
     /// The requested outputs, or all of them when none is named, each in the requested form.
     ///
     /// # Errors
-    /// When an output is asked for twice, or is none of these.
+    /// When an output is requested twice, or does not exist.
     pub fn encode(&self, model: &str, outputs: &[Output]) -> Result<EncodedResponse, String> {
         self.check_outputs(&outputs.iter().map(|output| output.name).collect::<Vec<_>>())?;
         let mut chosen: Vec<(&Output, Option<bool>)> = Vec::new();

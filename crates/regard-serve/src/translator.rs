@@ -1,4 +1,4 @@
-//! Translators: texts in, translations out, at a bounded cost.
+//! Translators: texts in, translations out, at bounded cost.
 
 use burn::tensor::Device;
 use regard::translate::{Bundle, Search, Translation};
@@ -9,10 +9,10 @@ use crate::error::ApiError;
 use crate::lane::{Batch, Permit, Served};
 use crate::slot::ModelSlot;
 
-/// The most tokens times beams of one request: decoding costs a forward pass for each.
+/// Maximum of tokens times beams per request: decoding needs a forward pass for each.
 pub const MOST_TOKENS: usize = 1 << 16;
 
-/// A translator and where it computes.
+/// A translator and its device.
 #[derive(Debug)]
 pub struct Translator {
     pub bundle: Bundle,
@@ -44,25 +44,25 @@ impl Translator {
     }
 }
 
-/// Texts to translate, and how many hypotheses to keep.
+/// Texts to translate, and the beam size.
 pub struct TranslateRequest {
     pub texts: Vec<String>,
     pub beam: usize,
 }
 
-/// Translations of each text, the best first.
+/// Translations of each text, best first.
 pub type TranslateResponse = Result<Vec<Vec<Translation>>, ApiError>;
 
 impl Served for Translator {
     type Request = TranslateRequest;
     type Response = TranslateResponse;
 
-    /// Translates the texts of requests with the same beam together.
+    /// Translates texts of requests with the same beam size together.
     fn answer(&self, requests: &[TranslateRequest], batch: &Batch<'_>) -> Vec<TranslateResponse> {
         let translate = |texts: &[&String], beam: usize| {
             let search = Search { beam, ..self.bundle.search() };
             let found = self.bundle.translate_while(texts, &search, &self.device, &|| batch.is_wanted())?;
-            // nobody waits for what was not finished
+            // no client waits for unfinished ones
             found.ok_or(ApiError::Internal)
         };
         let mut responses = Vec::new();
@@ -74,7 +74,7 @@ impl Served for Translator {
                     responses.push(Ok(std::mem::replace(&mut found, rest)));
                 }
             } else {
-                // one text is at fault: each request for itself
+                // one text is at fault: run each request alone
                 let alone = |one: &TranslateRequest| translate(&one.texts.iter().collect::<Vec<_>>(), one.beam);
                 responses.extend(group.iter().map(alone));
             }
@@ -84,7 +84,7 @@ impl Served for Translator {
 }
 
 impl ModelSlot<Translator> {
-    /// Translations of each text, the best first.
+    /// Translations of each text, best first.
     pub async fn translate(
         &self,
         permit: Permit,

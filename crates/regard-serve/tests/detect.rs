@@ -1,4 +1,4 @@
-//! Detectors over HTTP: boxes of pictures and of tensors, what they were read from, and whatever is sent by mistake.
+//! Detectors over HTTP: boxes from pictures and tensors, the evidence for them, and invalid requests.
 
 use crate::common::{self, TestServer, binary_inference, entry, floats, inference, numbers, picture};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -157,7 +157,7 @@ fn tensors_have_a_row_for_every_detection_and_say_how_many_there_are() {
     let rows = metadata["outputs"][0]["shape"][1].as_u64().unwrap() as usize;
     assert_eq!(rows, 300);
 
-    // normalised by the client, a scene gives the boxes of /v1/detect
+    // a scene normalised by the client gives the boxes of /v1/detect
     let (picture, _) = detection::open("scenes", Part::Test).unwrap().sample(0).unwrap();
     let one = DetectionPreprocess::as_it_is(16).normalised(&picture).values;
     let both: Vec<f32> = [one.clone(), numbers(3 * 64 * 64, 1), one].concat();
@@ -259,7 +259,7 @@ fn tensors_that_are_no_pictures_are_refused_by_name() {
     server.request("POST", "/v2/models/nano/infer", &headers, &body).refused(400, "infinite or none");
     server.post("/v2/models/nano/infer", &inference(&[1, 3, 32, 32], &numbers(3 * 32 * 32, 1))).ok();
 
-    // pixels become infinite by themselves: the detector is at fault
+    // the preprocessing itself gives infinite pixels: the detector is at fault
     let damaged = DetectionPreprocess { std: [1e-40; 3], ..DetectionPreprocess::as_it_is(16) };
     let broken = service_of(LoadedDetector { preprocess: damaged, ..loaded("scenes-retinanet") });
     let server = TestServer::of(broken, Settings::default());

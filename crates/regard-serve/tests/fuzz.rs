@@ -1,4 +1,4 @@
-//! Damaged files and requests: whatever comes, it is read or refused, never a panic and never much memory.
+//! Fuzzing: damaged files and requests are read or refused, without a panic and within memory limits.
 //!
 //! Case `n` of a reader is the same everywhere: a seed of `fixtures/pictures` or `tests/seeds`, damaged as `n` says. A
 //! short form runs with the other tests; `REGARD_FUZZ=1000000` runs as many over the three readers together, and
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Megabytes that all cases may take at a time, whatever files claim: some of the largest pictures, and what decoders
-/// need for them.
+/// Memory limit of all cases in megabytes: a few of the largest pictures, with their decoders'
+/// buffers.
 const MOST_MEMORY: f32 = 100.0;
 
 /// Pixels of a picture, as a server would allow them.
@@ -30,7 +30,7 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Files of a folder in the order of their names, which is the same everywhere.
+/// Files of a folder, sorted by name.
 fn seeds(folders: &[&str]) -> Vec<Vec<u8>> {
     let files = folders.iter().flat_map(|folder| fs::read_dir(here(folder)).unwrap());
     let mut paths: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();

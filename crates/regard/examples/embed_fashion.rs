@@ -15,7 +15,7 @@ use std::error::Error;
 use std::io::Write as _;
 use std::path::Path;
 
-use packed::{Canvas, SIDE, STREAMS, unpack};
+use packed::{BorderedPixels, SIDE, STREAMS, unpack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("which folder has the IDX files?")?;
@@ -49,7 +49,7 @@ fn first_of_each_class(dataset: &dyn Dataset, of_class: usize) -> Result<Vec<u8>
 fn pack(pictures: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut streams = vec![Vec::new(); STREAMS];
     for picture in pictures.chunks_exact(SIDE * SIDE) {
-        let mut canvas = Canvas::BLACK;
+        let mut canvas = BorderedPixels::BLACK;
         for (at, &level) in picture.iter().enumerate() {
             let (guess, stream) = canvas.guess(at / SIDE, at % SIDE);
             streams[stream].push(level.wrapping_sub(guess));

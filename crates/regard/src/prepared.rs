@@ -336,6 +336,18 @@ mod tests {
         assert!(error.contains("int8") && error.contains("no form in eight bits"), "{error}");
     }
 
+    /// A packed form gives what the model gives, at two sizes.
+    fn assert_packed_agrees(model: &Model, name: &str) {
+        let packed = PackedModel::new(model.clone());
+        assert!(packed.kernel.is_some(), "{name}");
+        for image in [[3, 3, 40, 33], [1, 3, 32, 32]] {
+            let images = random(image, 1);
+            let expected = model.forward(images.clone(), &mut Pass::silent());
+            let largest = expected.clone().abs().max().into_scalar::<f32>();
+            assert_close(&(packed.forward(images) / largest), &(expected / largest), 1e-5);
+        }
+    }
+
     #[test]
     fn a_prepared_residual_network_answers_as_the_model_does_at_any_size() {
         device::cpu().seed(1);
@@ -354,14 +366,7 @@ mod tests {
                 mean.set(noise(mean, seed));
                 variance.set(noise(variance, seed + 100) * 0.5 + 4.0);
             }
-            let prepared = PackedModel::new(model.clone());
-            assert!(prepared.kernel.is_some(), "{name}");
-            for image in [[3, 3, 40, 33], [1, 3, 32, 32]] {
-                let images = random(image, 1);
-                let expected = model.forward(images.clone(), &mut Pass::silent());
-                let largest = expected.clone().abs().max().into_scalar::<f32>();
-                assert_close(&(prepared.forward(images) / largest), &(expected / largest), 1e-5);
-            }
+            assert_packed_agrees(&model, name);
         }
     }
 
@@ -401,14 +406,7 @@ mod tests {
                 norm.running_mean.set(random(norm.running_mean.value().dims(), seed as u64));
                 norm.running_var.set(random(norm.running_var.value().dims(), seed as u64 + 100) * 0.5 + 4.0);
             }
-            let prepared = PackedModel::new(model.clone());
-            assert!(prepared.kernel.is_some(), "{config:?}");
-            for image in [[3, 3, 40, 33], [1, 3, 32, 32]] {
-                let images = random(image, 1);
-                let expected = model.forward(images.clone(), &mut Pass::silent());
-                let largest = expected.clone().abs().max().into_scalar::<f32>();
-                assert_close(&(prepared.forward(images) / largest), &(expected / largest), 1e-5);
-            }
+            assert_packed_agrees(&model, &format!("{config:?}"));
         }
     }
 

@@ -21,7 +21,7 @@ pub enum Purpose {
     Weights,
     /// Which pictures are held out of training.
     Split,
-    /// Which numbers are left out inside of a model.
+    /// Which numbers are left out inside a model.
     Dropout,
     /// Which anchors or regions of a picture learn.
     Sample,

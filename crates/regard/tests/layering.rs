@@ -61,7 +61,7 @@ fn violations(path: &str, text: &str, test_files: &[String]) -> Vec<String> {
             Some(_) if module == "models" && parts[0] == "models" => another_model(&parts, path_in_models),
             Some(_) => None,
             None if module == TESTING => {
-                (!in_tests && !test_file).then(|| "`testing` is imported outside of tests".to_string())
+                (!in_tests && !test_file).then(|| "`testing` is imported outside tests".to_string())
             }
             // items at the root, such as `crate::Error`, are re-exports of stage 0
             None if module.starts_with(char::is_uppercase) => None,

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::findings::{Findings, Part};
 use crate::subject::AnalysedModel;
 
-/// What is measured of a head.
+/// The measured quantity.
 struct Measure {
     name: &'static str,
     title: &'static str,

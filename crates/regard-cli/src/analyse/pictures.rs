@@ -18,14 +18,14 @@ pub struct Pictures {
     batch: usize,
 }
 
-/// Where they come from.
-enum Source {
+/// The opened data.
+enum OpenedData {
     Files(Vec<PathBuf>),
     Data(Arc<dyn Dataset>),
     Boxes(Arc<dyn DetectionDataset>),
 }
 
-impl Source {
+impl OpenedData {
     /// A folder of pictures, or the test part of a dataset with classes or boxes.
     fn open(source: &str) -> Result<Self, Failure> {
         let files = files(Path::new(source));
@@ -74,7 +74,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 impl Pictures {
     /// Reads `count` pictures, spread evenly; prints the names of those that cannot be read.
     pub fn open(source: &str, count: usize, batch: usize) -> Result<Self, Failure> {
-        let from = Source::open(source)?;
+        let from = OpenedData::open(source)?;
         let count = count.min(from.len());
         let chosen: Vec<usize> = (0..count).map(|index| index * from.len() / count).collect();
         let read: Vec<_> = chosen.par_iter().map(|index| from.picture(*index)).collect();

@@ -1,4 +1,4 @@
-//! `regard analyse queries`: which queries of a DETR answer for which boxes, figure 7 of its paper.
+//! `regard analyse queries`: the boxes of each query of a DETR, figure 7 of its paper.
 
 use burn::tensor::Device;
 use regard::Pass;
@@ -15,7 +15,7 @@ use crate::detect::load_detector;
 use crate::failure::Failure;
 use crate::findings::{Findings, Part};
 
-/// The colours of the figure are those of its paper: green, red and blue. Ours of these numbers are green, orange and blue.
+/// The paper's colours are green, red and blue; ours of these indices are green, orange and blue.
 const KINDS: [(BoxKind, usize); 3] = [(BoxKind::Small, 2), (BoxKind::Wide, 1), (BoxKind::Tall, 0)];
 
 pub fn run(models: &[String], pictures: &Pictures, threshold: f64, device: &Device) -> Result<Findings, Failure> {

@@ -52,7 +52,7 @@ fn grid(subject: &AnalysedModel, found: &PositionSimilarity) -> Sheet {
     Sheet { title: format!("positions, {}", subject.name), columns: 1, side: 720.0, panels: vec![panel] }
 }
 
-/// The mean similarity of patches that are so many rows and columns apart.
+/// The mean similarity of patches by their distance in rows and columns.
 fn by_distance(found: &PositionSimilarity) -> Table {
     let [rows, columns] = found.grid;
     let mean = |down: usize, along: usize| {

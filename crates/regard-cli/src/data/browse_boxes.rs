@@ -1,4 +1,4 @@
-//! `regard data browse` for pictures with boxes: a sheet of what a detector learns from.
+//! `regard data browse` for detection datasets: a sheet of pictures with boxes.
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use regard::data::detection::{DetectionDataset, DetectionSample, open};
@@ -18,7 +18,7 @@ const SIDE: usize = 320;
 const GAP: u32 = 8;
 const PAPER: Rgb<u8> = Rgb([250, 250, 248]);
 
-/// The part of a recipe that is looked at.
+/// The keys of a recipe that are used here.
 #[derive(Deserialize)]
 struct Recipe {
     #[serde(default)]
@@ -43,7 +43,7 @@ pub fn run(args: &Args, format: ImageFormat) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As the recipe says, or DETR's in proportion to the first picture.
+/// The recipe's augmentation, or DETR's scaled to the first picture.
 fn augment(recipe: Option<&str>, dataset: &dyn DetectionDataset) -> Result<DetectionAugment, Failure> {
     let augment = if let Some(path) = recipe {
         let hint = "a recipe of the task `detect`, with a section `augment`";
@@ -60,7 +60,7 @@ fn augment(recipe: Option<&str>, dataset: &dyn DetectionDataset) -> Result<Detec
     Ok(augment)
 }
 
-/// Every picture is drawn by its place; where a dataset ends it begins again, with other changes.
+/// Each picture's changes depend on its position; a dataset that ends starts again, with other changes.
 fn sheet(dataset: &dyn DetectionDataset, augment: &DetectionAugment, args: &Args) -> Result<RgbImage, Failure> {
     let step = SIDE as u32 + GAP;
     let mut sheet = RgbImage::from_pixel(args.columns as u32 * step + GAP, args.rows as u32 * step + GAP, PAPER);
@@ -78,7 +78,7 @@ fn sheet(dataset: &dyn DetectionDataset, augment: &DetectionAugment, args: &Args
     Ok(sheet)
 }
 
-/// A picture with its boxes, as large as the sheet has room for: small ones are enlarged by whole pixels.
+/// A picture with its boxes, scaled to its space on the sheet; small pictures by whole factors.
 fn panel(sample: &DetectionSample, classes: &[String]) -> Picture {
     let [rows, columns] = sample.picture.size();
     let longest = rows.max(columns);

@@ -30,14 +30,14 @@ pub struct Args {
     json: bool,
 }
 
-/// Number of problems listed of each kind; JSON has all.
+/// Number of problems listed per kind; JSON has all.
 pub(super) const LISTED: usize = 10;
 
 #[derive(Serialize)]
 struct Json<'a> {
     source: &'a str,
     layout: &'static str,
-    /// Where validation and test come from.
+    /// The origins of the validation and test parts.
     origins: &'a Origins,
     problems: usize,
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! `regard data check` for pictures with boxes.
+//! `regard data check` for detection datasets.
 
 use regard::data::check::ClassCount;
 use regard::data::dataset::Origins;
@@ -20,7 +20,7 @@ struct Json<'a> {
     layout: &'static str,
     origins: &'a Origins,
     problems: usize,
-    /// AP of each part's objects against themselves: 1, or evaluation and data do not fit each other.
+    /// AP of each part's objects against themselves: less than 1 means that the data does not suit the evaluation.
     truth_against_itself: [Option<f64>; 3],
     #[serde(flatten)]
     report: &'a Report,
@@ -32,7 +32,7 @@ pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure
     let report = check(&parts, || bar.inc(1));
     bar.finish_and_clear();
     let truth = [&parts.train, &parts.validation, &parts.test].map(|part| against_itself(&**part));
-    // COCO's evaluation sees the first 100 of a class in a picture
+    // COCO's evaluation uses the first 100 of a class in a picture
     let imperfect = truth.iter().flatten().filter(|ap| (**ap - 1.0).abs() > 1e-9).count();
     let problems = report.problems() + imperfect;
     if json {
@@ -55,7 +55,7 @@ pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure
     }
 }
 
-/// AP of the objects of a part against themselves; none without objects, or when they cannot be read.
+/// AP of the objects of a part against themselves; `None` without objects, or if they cannot be read.
 fn against_itself(dataset: &dyn DetectionDataset) -> Option<f64> {
     let (images, truths) = coco::truths(dataset).ok()?;
     let found = coco::evaluate(&images, dataset.classes().len(), &truths, &coco::perfect(&truths)).ok()?;
@@ -114,7 +114,7 @@ fn print(
     list(out, "unreadable", report.unreadable.iter().map(|bad| format!("{}: {}", bad.name, bad.reason)))?;
     list(out, "other sizes", report.other_sizes.iter().map(|bad| format!("{}: {}", bad.name, bad.reason)))?;
     let kinds = [
-        (FaultKind::Outside, "boxes outside of the picture"),
+        (FaultKind::Outside, "boxes outside the picture"),
         (FaultKind::OverBorder, "boxes over the border"),
         (FaultKind::Duplicate, "boxes that are there twice"),
     ];

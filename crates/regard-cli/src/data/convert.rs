@@ -1,4 +1,4 @@
-//! `regard data convert`: pictures with boxes in another format.
+//! `regard data convert`: converts detection datasets.
 
 use clap::ValueEnum;
 use regard::data::detection::{Format, convert, open_parts};
@@ -9,7 +9,7 @@ use super::check::progress;
 use super::unusable_boxes;
 use crate::failure::Failure;
 
-/// Write pictures with boxes in another format, with all parts, and say what that cannot hold
+/// Convert a detection dataset to another format, with all parts, and report what is lost
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// COCO, VOC, YOLO, a CSV table, or `scenes`

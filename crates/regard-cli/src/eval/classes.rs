@@ -1,4 +1,4 @@
-//! The classes of the data, and which of the model's they are.
+//! Matches the classes of the data with those of the model.
 
 use std::path::PathBuf;
 
@@ -23,13 +23,13 @@ impl Classes {
         Self::matched(pictures.classes(), names, file.is_some() || candidate.labels().is_some())
     }
 
-    /// As many classes as the model has are its classes in their order; other data, and names that the user gave, are
+    /// Data with as many classes as the model is matched in order; other data, and class names from the user, are
     /// matched by name or number.
     fn matched(data: &[String], names: Vec<String>, given: bool) -> Result<Self, Failure> {
         let in_order = || (0..data.len()).collect();
         let as_many = data.len() == names.len();
         if as_many && !given {
-            // numbers say less than the names that are known
+            // names are better than numbers
             let numbers = data.iter().enumerate().all(|(class, name)| *name == class.to_string());
             return Ok(Self { in_model: in_order(), names: if numbers { names } else { data.to_vec() } });
         }
@@ -45,7 +45,7 @@ impl Classes {
         }
     }
 
-    /// Labels of the data as the model's.
+    /// Labels of the data as labels of the model.
     pub fn of_data(&self, labels: &[usize]) -> Vec<usize> {
         labels.iter().map(|label| self.in_model[*label]).collect()
     }

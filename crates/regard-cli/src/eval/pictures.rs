@@ -1,4 +1,4 @@
-//! The pictures on which models are measured.
+//! The pictures of an evaluation.
 
 use burn::tensor::{Device, Tensor};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,14 +11,14 @@ use crate::failure::Failure;
 use crate::model::{Classifier, batch, ready};
 
 #[derive(Debug, clap::Args)]
-pub struct Source {
+pub struct DataArgs {
     /// `fashion`; a folder with a folder for each class (in the order of their names) or with a `labels.csv` of
-    /// `file,label`; or the files of a public dataset. A run has its own by default; one of another task takes what its recipe
+    /// `file,label`; or the files of a public dataset. By default a run's own data; a run of another task takes what its recipe
     /// does
     #[arg(long, value_name = "NAME|DIR")]
     data: Option<String>,
 
-    /// Which pictures; by default those of the test, or all of data without parts unless a run is measured
+    /// Which part; by default test, or all of data without parts unless a run is evaluated
     #[arg(long, value_name = "PART")]
     part: Option<PartName>,
 }
@@ -38,15 +38,15 @@ pub struct Pictures {
     dataset: Arc<dyn Dataset>,
 }
 
-impl Source {
-    /// What to measure on: what was asked for, or the run's own data.
+impl DataArgs {
+    /// The requested data, or the run's own.
     pub fn data(&self, own: Option<String>) -> Result<String, Failure> {
         self.data.clone().or(own).ok_or_else(|| {
             Failure::input("no data", "`--data fashion`, or a folder with a folder for each class; a run has its own")
         })
     }
 
-    /// The part to measure a run on.
+    /// The part for the evaluation of a run.
     pub const fn part(&self) -> Part {
         match self.part {
             Some(PartName::Train) => Part::Train,
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// `trained` says that a model comes from a run, which may have seen all but the test of this very data.
+    /// `trained`: a model comes from a run, which may have been trained on all but the test part of this data.
     pub fn open(&self, own: Option<String>, trained: bool) -> Result<Pictures, Failure> {
         let data = self.data(own)?;
         let layout = "it needs a folder for each class, or a labels.csv of `file,label`";
@@ -88,9 +88,9 @@ impl Pictures {
         self.dataset.classes()
     }
 
-    /// Shows every picture that can be read, in batches with the labels of the data; names the others and counts them.
+    /// Passes every readable picture to `see`, in batches with the labels of the data; names and counts the others.
     ///
-    /// `see` gives what the progress bar says.
+    /// `see` returns the text of the progress bar.
     pub fn visit(
         &self,
         model: &Classifier,

@@ -1,4 +1,4 @@
-//! What `regard eval` says.
+//! The output of `regard eval`.
 
 use regard::evaluate::{Evaluation, Robustness, Turn};
 use regard::report::classes::table;
@@ -9,14 +9,14 @@ use std::io::Write;
 use crate::failure::Failure;
 use crate::models::print_json;
 
-/// One model's numbers.
+/// The evaluation of one model.
 #[derive(Debug)]
 pub struct Report<'a> {
     pub evaluation: &'a Evaluation,
     /// Names of the model's classes.
     pub classes: &'a [String],
     pub unreadable: usize,
-    /// Pictures a second.
+    /// Pictures per second.
     pub speed: f64,
 }
 
@@ -42,7 +42,7 @@ struct OfClass {
     top1: f64,
 }
 
-/// Pictures of which the model was about as sure.
+/// Pictures with about the same confidence.
 #[derive(Serialize)]
 struct Bin {
     pictures: u64,
@@ -109,7 +109,7 @@ impl Report<'_> {
     }
 }
 
-/// The table of turned pictures, as JSON.
+/// The table of rotated and flipped pictures, as JSON.
 pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct RobustnessRow<'a> {

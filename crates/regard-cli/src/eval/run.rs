@@ -1,5 +1,6 @@
-//! `regard eval` of models that are no classifiers: their task says what is measured.
+//! `regard eval` of models that are not classifiers: their task evaluates them.
 
+use regard::models::ModelConfig;
 use regard::tasks::AnyRecipe;
 use regard::train::{EvalReport, read_recipe_text};
 use std::io::{IsTerminal as _, Write, stderr};
@@ -8,32 +9,28 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::models::print_json;
 
-/// The recipe of a run; none when the folder is something else.
+/// The recipe of a run; `None` if the folder is not a run.
 pub fn recipe(folder: &Path) -> Option<AnyRecipe> {
     AnyRecipe::from_toml(&read_recipe_text(folder).ok()?).ok()
 }
 
-/// Whether the models of a recipe find boxes.
-pub const fn is_detector(recipe: &AnyRecipe) -> bool {
-    matches!(recipe, AnyRecipe::Detect(_))
+/// Whether the model of a run is a classifier of pictures, which this command evaluates in more respects than its task.
+pub fn is_classifier(folder: &Path) -> bool {
+    let text = regard::file::read_text(&folder.join("model.toml"));
+    text.is_ok_and(|text| ModelConfig::from_toml(&text).is_ok())
 }
 
-/// Whether the models of a recipe answer with classes, which more can be said about.
-pub const fn is_classifier(recipe: &AnyRecipe) -> bool {
-    matches!(recipe, AnyRecipe::Classify(_))
-}
-
-/// Where the results go.
+/// The output of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
     pub json: bool,
-    /// The figure of what each class is taken for.
+    /// The file of the confusion matrix.
     pub confusion: Option<&'a Path>,
     /// A folder for all figures.
     pub folder: Option<&'a Path>,
 }
 
-/// Measures with a counter on stderr, prints the numbers and writes the figures.
+/// Evaluates with a counter on stderr, prints the numbers and writes the figures.
 pub fn print(
     evaluate: impl FnOnce(&mut dyn FnMut(usize, usize)) -> Result<EvalReport, regard::Error>,
     outputs: &Outputs,
@@ -42,7 +39,7 @@ pub fn print(
     let shown = stderr().is_terminal();
     let measured = evaluate(&mut |done, of| {
         if shown {
-            // nobody reads it: measuring goes on
+            // stderr is closed: the evaluation continues
             let _ = write!(stderr(), "\rmeasured {done} of {of}");
         }
     });
@@ -68,7 +65,7 @@ pub fn print(
     Ok(())
 }
 
-/// Writes figures, which are SVG, to where they were asked for.
+/// Writes the requested figures as SVG.
 pub fn write_figures(figures: &[(&str, String)], outputs: &Outputs) -> Result<(), Failure> {
     let confusion = figures.iter().find(|(name, _)| *name == "confusion.svg");
     let mut files: Vec<(PathBuf, &str)> = Vec::new();

@@ -1,7 +1,7 @@
-//! `regard explain` for detectors: what every box was read from.
+//! `regard explain` for detectors: the evidence for each box.
 //!
-//! A DETR shows the cross-attention of the query that found the box, and where one point of the picture looks in the encoder;
-//! detectors with anchors show Grad-CAM of the box's score.
+//! DETR: the cross-attention of the box's query, and the self-attention of one point in the encoder;
+//! detectors with anchors: Grad-CAM of the box's score.
 
 use burn::tensor::Device;
 use regard::Pass;
@@ -28,10 +28,10 @@ use crate::model::class_names;
 const PANEL: usize = 160;
 const LARGE: usize = 384;
 
-/// Most heads shown in a row.
+/// Maximum number of heads per row.
 const MOST_HEADS: usize = 8;
 
-/// A box and the map that it was read from.
+/// A box and its evidence.
 #[derive(Serialize)]
 struct ExplainedBox {
     class: usize,
@@ -45,12 +45,12 @@ struct ExplainedBox {
     layer: String,
     /// Rows and columns of the map.
     size: [usize; 2],
-    /// Height and width of a cell as shares of the picture.
+    /// Height and width of a cell as fractions of the picture.
     cell: [f64; 2],
     values: Vec<f32>,
     /// By head; empty for Grad-CAM.
     heads: Vec<Vec<f32>>,
-    /// The share of the map inside of the box; none when all of it is zero.
+    /// The fraction of the map inside the box; `None` if the map is zero.
     inside: Option<f64>,
     #[serde(skip)]
     bounds: Bounds,
@@ -59,7 +59,7 @@ struct ExplainedBox {
 /// All results.
 struct Explained {
     boxes: Vec<ExplainedBox>,
-    /// Where the point at `--at` looks.
+    /// The attention of the point at `--at`.
     point: Option<PictureMap>,
     checks: Vec<Check>,
 }
@@ -93,7 +93,7 @@ pub fn run(args: &Args, model: &str, device: &Device, out: &mut impl Write) -> R
     findings.hold()
 }
 
-/// An error for what only classifiers understand: it would be ignored.
+/// Refuses options that only classifiers have.
 fn refuse_arguments_of_classifiers(args: &Args, model: &str) -> Result<(), Failure> {
     let changes = &args.model.changes;
     let given = [

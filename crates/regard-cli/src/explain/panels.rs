@@ -1,6 +1,6 @@
 //! The figures of an explanation.
 
-use regard::analyse::{Cam, Maps, Rollout};
+use regard::analyse::{AttentionMaps, Cam, Rollout};
 use regard::data::Picture;
 use regard::report::figure::{Panel, Sheet};
 use regard::report::overlay::{fitted, heat, overlay};
@@ -9,7 +9,7 @@ use regard::report::overlay::{fitted, heat, overlay};
 const SMALL: usize = 112;
 const LARGE: usize = 224;
 
-/// Largest number of heads or groups shown per layer.
+/// Maximum number of heads or groups shown per layer.
 const MOST: usize = 9;
 
 /// Values over one picture.
@@ -46,7 +46,7 @@ impl Panels {
     }
 
     /// A row for each layer, a column for each head; several layers in a row when they have few heads.
-    pub fn maps(&self, title: &str, layers: &[Maps]) -> Sheet {
+    pub fn maps(&self, title: &str, layers: &[AttentionMaps]) -> Sheet {
         let columns = layers.iter().map(|maps| maps.heads.len().min(MOST)).max().unwrap_or(0);
         let in_a_row = (MOST / columns.max(1)).max(1);
         let mut panels = Vec::new();
@@ -66,8 +66,8 @@ impl Panels {
     }
 }
 
-/// The values of a map, with gaps outside of the window: zeros there would look like weights.
-fn within_window(maps: &Maps, values: &[f32]) -> Vec<f32> {
+/// The values of a map, with gaps outside the window: zeros there would look like weights.
+fn within_window(maps: &AttentionMaps, values: &[f32]) -> Vec<f32> {
     let (Some(kernels), Some([row, column])) = (&maps.kernels, maps.query) else { return values.to_vec() };
     let columns = maps.size[1];
     // offsets are -(k-1)/2 ..= k/2
@@ -93,7 +93,7 @@ fn short(layer: &str) -> String {
 }
 
 /// The kernels of the query, a row for each layer.
-pub fn kernels(layers: &[Maps]) -> Sheet {
+pub fn kernels(layers: &[AttentionMaps]) -> Sheet {
     let mut panels = Vec::new();
     for maps in layers {
         let Some(kernels) = &maps.kernels else { continue };

@@ -1,4 +1,4 @@
-//! Operators in which every patch looks at every patch.
+//! Operators in which every patch attends to every patch.
 
 use burn::tensor::Tensor;
 use regard::attention::{self, AdditiveWeights, Affinity, DotProduct, NonLocalOptions, split_heads};

@@ -24,7 +24,7 @@ use crate::files;
 use draw::AttentionMap;
 use scene::{Picture, SIDE};
 
-/// Run every operator on a small picture, time it and draw where it looks
+/// Run every operator on a small picture, time it and draw its attention
 ///
 /// Prints a table of operators and times, and writes a PNG file for each: the picture next to the attention
 /// of one patch (framed), or of the centre pixel of each window for local operators. Nothing is trained.

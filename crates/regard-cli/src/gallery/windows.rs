@@ -1,4 +1,4 @@
-//! Operators in which every pixel looks at the pixels near it.
+//! Operators in which every pixel attends to its neighbourhood.
 //!
 //! Their maps are tiles: each shows the attention of its centre pixel in its window.
 

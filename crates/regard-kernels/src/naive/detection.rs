@@ -100,7 +100,7 @@ pub fn giou(a: [f64; 4], b: [f64; 4], epsilon: f64) -> f64 {
     intersection / (union + epsilon) - (hull - union) / (hull + epsilon)
 }
 
-/// What DETR pays for a query and an object: boxes are cx, cy, w, h.
+/// DETR's matching cost of a query and an object: boxes are cx, cy, w, h.
 #[must_use]
 pub fn detr_cost(weights: &CostWeights, chance: f64, query: [f64; 4], object: [f64; 4]) -> f64 {
     let corners = |[cx, cy, w, h]: [f64; 4]| [cx - w / 2.0, cy - h / 2.0, cx + w / 2.0, cy + h / 2.0];

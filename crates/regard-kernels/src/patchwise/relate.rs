@@ -9,7 +9,7 @@ use crate::size;
 use crate::tile::{self, Groups, TILE, WindowOrigin};
 use crate::window::{Border, Window, interleave, separate};
 
-/// What gamma is told about a patch.
+/// How a patch becomes the input of gamma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// The product of the centre with every neighbour: `k^2`.

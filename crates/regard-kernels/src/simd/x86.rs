@@ -1,6 +1,6 @@
 //! The vectors of AVX2 and AVX-512.
 //!
-//! Nothing outside of `simd` can name these types: kernels get them as a `V: Vector` from [`run_avx2`] and [`run_avx512`],
+//! Nothing outside `simd` can name these types: kernels get them as a `V: Vector` from [`run_avx2`] and [`run_avx512`],
 //! and these want a proof that the instructions were detected. So wherever a method of theirs runs, the instructions are
 //! there. That is why the safe methods below may use intrinsics.
 #![allow(clippy::wildcard_imports)]

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// A function of a batch of numbers as a model.
+/// A model that is a function of a batch of numbers.
 struct Function<F>(F);
 
 impl<F: Fn(&[u32], &Batch<'_>) -> Vec<u32> + Send + Sync + 'static> Served for Function<F> {
@@ -36,7 +36,7 @@ impl<F: Fn(&[u32], &Batch<'_>) -> Vec<u32> + Send + Sync + 'static> Fixture<F> {
     }
 }
 
-/// What an observer saw.
+/// Observed events.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Observed>>);
 

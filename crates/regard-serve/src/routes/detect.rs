@@ -1,4 +1,4 @@
-//! Objects on pictures: the bytes of a file in, boxes and what they were read from out.
+//! Object detection: the bytes of a file in, boxes and the evidence for them out.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -27,7 +27,7 @@ struct DetectQuery {
 #[serde(deny_unknown_fields)]
 struct AttentionQuery {
     model: Option<String>,
-    /// Of a detection, the best first.
+    /// Index of a detection, best first.
     #[serde(default)]
     index: usize,
 }
@@ -54,7 +54,7 @@ struct AttentionResponse<'a> {
     method: Method,
     layer: String,
     grid: [usize; 2],
-    /// Rows and columns of the picture that the grid spans, in pixels; padding reaches beyond the picture.
+    /// Rows and columns of the grid's extent in pixels; padding reaches beyond the picture.
     span: [f64; 2],
     values: Vec<f32>,
     heads: Vec<Vec<f32>>,
@@ -80,7 +80,7 @@ struct BoxJson {
 
 impl<'a> DetectionJson<'a> {
     fn new(model: &'a Detector, Detection { class, score, bounds }: Detection, size: [usize; 2]) -> Self {
-        // a hundredth of a pixel is finer than any detector
+        // a hundredth of a pixel is precise enough
         let [x, y, width, height] = bounds.coco(size).map(|side| (side * 100.0).round() / 100.0);
         Self { class, label: &model.labels()[class], score, bounds: BoxJson { x, y, width, height } }
     }
@@ -116,7 +116,7 @@ pub async fn attention(State(app): State<Arc<App>>, request: Request) -> Result<
         let PreprocessedPicture { picture, size, charge: _charge } = preprocessed;
         let found = slot.attention(permit, Arc::clone(&model), picture, index).await?;
         let name = slot.name().to_string();
-        // many numbers become text: not on a thread that serves connections
+        // serialise large responses off the threads that serve connections
         app.compute(move || {
             let BoxAttention { detection, method, layer, grid, span, values, heads } = found;
             Ok(json_response(&AttentionResponse {
@@ -137,7 +137,7 @@ pub async fn attention(State(app): State<Arc<App>>, request: Request) -> Result<
     .await
 }
 
-/// The current detector and the picture as it wants it.
+/// The current detector and the preprocessed picture.
 async fn preprocessed(
     app: &App,
     slot: &ModelSlot<Detector>,
@@ -147,7 +147,7 @@ async fn preprocessed(
     let (own, budget, name) = (Arc::clone(&model), app.budget.clone(), slot.name().to_string());
     let preprocess = move |picture: &Picture| {
         let made = own.preprocess(picture, &budget)?;
-        // an overflow would read as an empty picture
+        // an overflow would look like no detections
         let is_finite = made.picture.values.iter().all(|level| level.is_finite());
         if is_finite { Ok(made) } else { Err(ApiError::NotFinite(name)) }
     };

@@ -1,4 +1,4 @@
-//! Whether the server is there, and what it counted.
+//! Health and metrics.
 
 use axum::extract::State;
 use axum::http::header;
@@ -10,7 +10,7 @@ use super::json_response;
 use crate::app::App;
 use crate::metrics::CONTENT_TYPE;
 
-/// What this is.
+/// Name and version of the server.
 pub async fn server() -> Response {
     json_response(&json!({
         "name": "regard",

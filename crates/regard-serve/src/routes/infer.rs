@@ -1,4 +1,4 @@
-//! The Open Inference Protocol: what a model takes and gives, and tensors through it.
+//! The Open Inference Protocol: metadata of models, and inference with tensors.
 
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
@@ -15,7 +15,7 @@ use crate::slot::{AnySlot, ModelSlot};
 use crate::tensors::{EncodedResponse, HEADER, InferRequest, Output, OutputData};
 use crate::translator::{TranslateRequest, Translator};
 
-/// Names and shapes of what a model takes and gives; -1 is any size.
+/// Names and shapes of a model's inputs and outputs; -1 is any size.
 pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
     let model = app.model(&name)?;
     let tensor =
@@ -55,7 +55,7 @@ pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> 
     })))
 }
 
-/// A model that has a name was loaded.
+/// A known model is always loaded.
 pub async fn ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
     let model = app.model(&name)?;
     Ok(json_response(&json!({ "name": model.name, "ready": true })))
@@ -79,7 +79,7 @@ pub async fn infer(
         .in_time(async {
             let read = move || {
                 let request = InferRequest::read(&body, json).map_err(ApiError::BadRequest)?;
-                // the tensors take as much memory as the bytes did
+                // the tensors take as much memory as the bytes
                 Ok((request, body.into_charge()))
             };
             let (mut request, _charge) = app.compute(read).await?;
@@ -129,8 +129,8 @@ async fn classify(slot: &ModelSlot<Classifier>, request: &mut InferRequest) -> R
     ])
 }
 
-/// Detections in tensors with a fixed number of rows for each picture: the first `counts` of them are detections, the best
-/// first, the others are 0 with the label -1. Boxes are left, top, right and bottom in pixels of the input.
+/// Detections as tensors with a fixed number of rows per picture: the first `counts` rows are detections, best
+/// first, the others are 0 with label -1. Boxes are left, top, right and bottom in pixels of the input.
 async fn detect(slot: &ModelSlot<Detector>, request: &mut InferRequest) -> Result<Vec<Output>, ApiError> {
     let model = slot.current();
     request.check_outputs(&["boxes", "scores", "labels", "counts"]).map_err(ApiError::BadRequest)?;

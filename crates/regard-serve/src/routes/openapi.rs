@@ -1,4 +1,4 @@
-//! The description of the interface, as `OpenAPI` 3.1 has it. A test holds it to the table of routes.
+//! The description of the interface in `OpenAPI` 3.1. A test compares it with the table of routes.
 
 use axum::response::Response;
 use serde_json::{Value, json};

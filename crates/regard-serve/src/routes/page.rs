@@ -1,4 +1,4 @@
-//! The page: the files of `web/`, which are part of the program.
+//! The page: the embedded files of `web/`.
 
 use axum::extract::Path;
 use axum::http::{HeaderName, header};
@@ -9,7 +9,7 @@ use crate::error::ApiError;
 // `FILES: &[(&str, &[u8])]`, written by build.rs
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// Nothing from elsewhere: the page works offline and runs no script but its own.
+/// No external resources: the page works offline and runs only its own scripts.
 const POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'";
 
 pub async fn index() -> Result<Response, ApiError> {
@@ -20,7 +20,7 @@ pub async fn asset(Path(path): Path<String>) -> Result<Response, ApiError> {
     file(&format!("assets/{path}"), &format!("/assets/{path}"))
 }
 
-/// A file by its name in the table; no path of a request reaches the file system.
+/// A file by its name in the table; request paths never reach the file system.
 fn file(name: &str, path: &str) -> Result<Response, ApiError> {
     let found = FILES.iter().find(|(known, _)| *known == name);
     let (_, bytes) = found.ok_or_else(|| ApiError::NotFound(path.to_string()))?;

@@ -1,4 +1,4 @@
-//! Pictures: the bytes of a file in, names of classes or attention out.
+//! Classification: the bytes of a file in, classes or attention out.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -30,10 +30,10 @@ struct ExplainQuery {
     model: Option<String>,
     #[serde(default = "five")]
     top: usize,
-    /// The patch whose attention is shown, from 0 to 1; none is the class token, or the middle.
+    /// The query patch, from 0 to 1; `None` is the class token, or the centre.
     x: Option<f64>,
     y: Option<f64>,
-    /// The path of one layer; none is all of them.
+    /// The path of one layer; `None` means all.
     layer: Option<String>,
 }
 
@@ -58,9 +58,9 @@ struct ClassifyResponse<'a> {
 struct ExplainResponse<'a> {
     model: &'a str,
     answers: Vec<Prediction<'a>>,
-    /// Rows and columns of the picture as the model sees it.
+    /// Rows and columns of the preprocessed picture.
     size: [usize; 2],
-    /// That picture, as a `data:` URL.
+    /// The preprocessed picture, as a `data:` URL.
     picture: String,
     layers: Vec<LayerAttention>,
     rollout: Option<Heatmap>,
@@ -68,14 +68,14 @@ struct ExplainResponse<'a> {
     lens: Vec<LensResponse<'a>>,
 }
 
-/// What one layer would answer.
+/// The prediction of one layer.
 #[derive(Serialize)]
 struct LensResponse<'a> {
     layer: String,
     answers: Vec<Prediction<'a>>,
 }
 
-/// The models, and what they take.
+/// The models, and their inputs.
 pub async fn models(State(app): State<Arc<App>>) -> Response {
     let models: Vec<_> = app
         .models()
@@ -143,7 +143,7 @@ pub async fn explain(State(app): State<Arc<App>>, request: Request) -> Result<Re
         let Explanation { answers, layers, rollout, cam, lens } =
             slot.explain(permit, Arc::clone(&model), pixels, options).await?;
         let name = slot.name().to_string();
-        // megabytes of numbers become text: not on a thread that serves connections
+        // serialise megabytes of numbers off the threads that serve connections
         app.compute(move || {
             let lens_response =
                 |LensLayer { layer, answers, .. }| LensResponse { layer, answers: predictions(&model, answers) };
@@ -163,7 +163,7 @@ pub async fn explain(State(app): State<Arc<App>>, request: Request) -> Result<Re
     .await
 }
 
-/// The current model and the picture as it wants it.
+/// The current model and the preprocessed picture.
 async fn preprocessed(
     app: &App,
     slot: &ModelSlot<Classifier>,

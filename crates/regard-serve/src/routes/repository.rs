@@ -1,4 +1,4 @@
-//! The model repository: its index, and loading a model again.
+//! The model repository: its index, and reloading a model.
 
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -15,13 +15,13 @@ pub async fn index(State(app): State<Arc<App>>) -> Response {
     json_response(&models)
 }
 
-/// Files are read again where the server found them at its start; nothing of the request says where.
+/// Files are reread from the paths known at start; the request names no paths.
 pub async fn load(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
     if !app.settings.reload {
         return Err(ApiError::Forbidden("this server does not load models for clients".into()));
     }
     let model = app.model(&name)?;
-    // paths and reasons are for whoever runs the server: an event has them
+    // paths and reasons are only in the event, for the operator
     let kept = |_| ApiError::Unprocessable(format!("`{name}` could not be loaded again; the old one goes on"));
     app.reload(model).await.map_err(kept)?;
     Ok(json_response(&json!({ "name": model.name, "state": "READY" })))

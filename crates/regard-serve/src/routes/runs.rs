@@ -1,4 +1,4 @@
-//! The folders of training runs, and their curves while they are written.
+//! Training runs and their curves, also while they run.
 
 use axum::extract::{Path as Named, State};
 use axum::response::Response;
@@ -13,25 +13,25 @@ use super::json_response;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// What a run writes as it goes.
+/// The records of a run.
 const METRICS: &str = "metrics.jsonl";
 
-/// How deep runs are looked for: those of a comparison are `COMPARISON/MODEL/seed0`.
+/// Depth of the search for runs: those of a comparison are `COMPARISON/MODEL/seed0`.
 const DEPTH: usize = 3;
 
-/// The most runs that are listed.
+/// Maximum number of listed runs.
 const MOST: usize = 1000;
 
-/// The most bytes of a run's records: a few million steps.
+/// Maximum size of a run's records in bytes: a few million steps.
 const LONGEST: u64 = 1 << 29;
 
-/// The most points of a curve.
+/// Maximum number of points of a curve.
 const POINTS: usize = 400;
 
 #[derive(Serialize)]
 struct Run {
     name: String,
-    /// Seconds since something was written.
+    /// Seconds since the last write.
     age: u64,
 }
 
@@ -41,23 +41,23 @@ struct Curves {
     age: u64,
     /// The text of its recipe.
     recipe: String,
-    /// What its task reports; runs of older versions do not say.
+    /// What its task reports; missing in runs of older versions.
     task: Option<TaskInfo>,
-    /// The epoch that is the best by the metric that decides.
+    /// The best epoch by the deciding metric.
     best: Option<usize>,
     steps: Vec<Point>,
     epochs: Vec<serde_json::Value>,
-    /// The best weights, measured on the test part when the run is over.
+    /// The best weights on the test part, once the run is finished.
     test: Option<TestRecord>,
 }
 
-/// Some steps together.
+/// Several steps, averaged.
 #[derive(Debug, PartialEq, Serialize)]
 struct Point {
     step: usize,
     /// Their mean.
     loss: f64,
-    /// Means of the parts of the loss, when it has several.
+    /// Means of the parts of the loss, if it has several.
     #[serde(skip_serializing_if = "Values::is_empty")]
     parts: Values,
     rate: f64,
@@ -73,7 +73,7 @@ pub async fn list(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     Ok(json_response(&serde_json::json!({ "runs": runs })))
 }
 
-/// A name is one of the list: nothing else of a request reaches the file system.
+/// A name must be in the list: nothing else of a request reaches the file system.
 pub async fn curves(State(app): State<Arc<App>>, Named(name): Named<String>) -> Result<Response, ApiError> {
     let run = found(&app).await?.into_iter().find(|found| found.run.name == name);
     let Found { run: Run { name, age }, folder } = run.ok_or_else(|| ApiError::NotFound(format!("/v1/runs/{name}")))?;
@@ -95,7 +95,7 @@ pub async fn curves(State(app): State<Arc<App>>, Named(name): Named<String>) -> 
     Ok(json_response(&curves))
 }
 
-/// An epoch with its metrics by name; older clients know the loss as `test_loss`.
+/// An epoch with its metrics by name; older clients read the loss as `test_loss`.
 fn epoch_json(record: &EpochRecord) -> serde_json::Value {
     let mut json = serde_json::to_value(record).expect("plain data");
     json["test_loss"] = json["loss"].clone();
@@ -114,7 +114,7 @@ async fn found(app: &App) -> Result<Vec<Found>, ApiError> {
     tokio::task::spawn_blocking(look).await.map_err(|_| ApiError::Internal)
 }
 
-/// The runs below a folder; what cannot be read is none.
+/// The runs below a folder; unreadable ones are skipped.
 fn collect(folder: &Path, name: &str, depth: usize, all: &mut Vec<Found>) {
     if let Ok(metrics) = folder.join(METRICS).metadata() {
         let age = metrics.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -128,7 +128,7 @@ fn collect(folder: &Path, name: &str, depth: usize, all: &mut Vec<Found>) {
     }
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let own = entry.file_name().to_string_lossy().into_owned();
-        // a link may lead back to where it is; hidden folders are those of programs
+        // links may form cycles; hidden folders belong to programs
         let plain = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if plain && !own.starts_with('.') {
             let name = if name.is_empty() { own } else { format!("{name}/{own}") };
@@ -137,7 +137,7 @@ fn collect(folder: &Path, name: &str, depth: usize, all: &mut Vec<Found>) {
     }
 }
 
-/// Means of equally many steps each.
+/// Averages groups of equally many steps.
 fn downsampled(steps: &[StepRecord]) -> Vec<Point> {
     let together = steps.len().div_ceil(POINTS).max(1);
     let point = |steps: &[StepRecord]| {

@@ -1,4 +1,4 @@
-//! Pictures that come with the program, so that there is something to look at.
+//! Embedded sample pictures.
 
 use axum::extract::Request;
 use axum::response::Response;
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use super::{json_response, query};
 use crate::error::ApiError;
 
-/// How many pictures of a kind there are; of clothes, one of each class.
+/// Number of pictures per kind; of clothes, one per class.
 const SHOWN: usize = 10;
 
 #[derive(Deserialize)]
@@ -22,14 +22,14 @@ struct SamplesQuery {
     task: SampleTask,
 }
 
-/// What pictures are for.
+/// The kind of samples.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SampleTask {
-    /// One piece of clothing each.
+    /// Single garments.
     #[default]
     Classify,
-    /// Scenes of several.
+    /// Scenes of several garments.
     Detect,
 }
 
@@ -62,7 +62,7 @@ pub async fn samples(request: Request) -> Result<Response, ApiError> {
     })
 }
 
-/// A test picture; the classes come in turn, and again from the first after the last.
+/// A test picture; classes alternate.
 pub fn picture(index: usize) -> Picture {
     let fashion = fashion();
     fashion.picture(index % fashion.len()).expect("it is in memory")

@@ -1,4 +1,4 @@
-//! Sentences: text in, translations and attention out.
+//! Translation: text in, translations and attention out.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -12,21 +12,21 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::translator;
 
-/// The widest beam that a client may ask for: work grows with it.
+/// Maximum beam size: work grows with it.
 const WIDEST: usize = 16;
 
-/// Bytes of a body beside its texts.
+/// Bytes of a body besides its texts.
 const FIELDS: usize = 4 << 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TranslateRequest {
+struct TranslateBody {
     model: Option<String>,
-    /// Sentences, each for itself.
+    /// Independent sentences.
     texts: Vec<String>,
     #[serde(default = "four")]
     beam: usize,
-    /// So many translations of each sentence.
+    /// Number of translations per sentence.
     #[serde(default = "one")]
     best: usize,
 }
@@ -42,11 +42,11 @@ const fn one() -> usize {
 #[derive(Serialize)]
 struct TranslateResponse<'a> {
     model: &'a str,
-    /// Of each sentence, the best first.
+    /// For each sentence, best first.
     translations: Vec<Vec<Translation>>,
 }
 
-/// The most tokens of a sentence, or of its translation, whose attention is shown: a response grows with their square.
+/// Maximum number of tokens of a sentence, or of its translation, with attention: a response grows with their square.
 const MOST_SHOWN: usize = 128;
 
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ struct AttendRequest {
     beam: usize,
 }
 
-/// The best translation of a sentence, and where each layer and head looked for it.
+/// The best translation of a sentence, with the attention of each layer and head.
 pub async fn attend(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let body = app.read_at_most(request, longest_body(1)).await?;
     app.in_time(async {
@@ -95,7 +95,7 @@ fn check_shown(tokens: usize) -> Result<(), ApiError> {
     Err(ApiError::Unprocessable(format!("attention of {tokens} tokens, the most is {MOST_SHOWN}")))
 }
 
-/// Bytes of a body with so many texts.
+/// Maximum size of a body with this many bytes of text.
 const fn longest_body(texts: usize) -> usize {
     // JSON may write a byte as `\u0000`
     texts.saturating_mul(6 * LONGEST_BYTES).saturating_add(FIELDS)
@@ -112,7 +112,7 @@ pub async fn translate(State(app): State<Arc<App>>, request: Request) -> Result<
     let body = app.read_at_most(request, longest_body(app.settings.queue)).await?;
     app.in_time(async {
         let read = move || serde_json::from_slice(&body).map_err(|error| ApiError::BadRequest(error.to_string()));
-        let TranslateRequest { model, texts, beam, best }: TranslateRequest = app.compute(read).await?;
+        let TranslateBody { model, texts, beam, best }: TranslateBody = app.compute(read).await?;
         let slot = app.translator(model.as_deref())?;
         check_beam(beam)?;
         if best > beam {

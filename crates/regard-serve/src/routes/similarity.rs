@@ -1,4 +1,4 @@
-//! How alike the layers of two models are, over pictures that are sent or come with the program.
+//! Similarity of the layers of two models, over uploaded or embedded pictures.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -15,13 +15,13 @@ use crate::classifier::Classifier;
 use crate::error::ApiError;
 use crate::lane::Permit;
 
-/// Pictures of one forward pass of each model, whose layers are all held at once.
+/// Pictures per forward pass; all layers of both models are held at once.
 const BATCH: usize = 16;
 
-/// The most pictures of one request.
+/// Maximum number of pictures per request.
 const MOST: usize = 512;
 
-/// How many pictures of the program are compared when none are sent.
+/// Number of embedded pictures that are used if none are sent.
 const OWN: usize = 96;
 
 #[derive(Deserialize)]
@@ -29,7 +29,7 @@ const OWN: usize = 96;
 struct SimilarityRequest {
     /// Rows and columns of the response.
     models: [String; 2],
-    /// Files in base64; none are those that come with the program.
+    /// Files in base64; if none, the embedded pictures.
     pictures: Option<Vec<String>>,
 }
 
@@ -52,7 +52,7 @@ pub async fn similarity(State(app): State<Arc<App>>, request: Request) -> Result
         let (compared, _permits) = classifiers(&app, &models)?;
         let pictures = Arc::new(pictures);
         let mut cka = Cka::default();
-        // one batch after the other: requests of others come in between, and nothing more is done when the client is gone
+        // batch by batch: other requests run in between, and work stops when the client is gone
         for batch in batches(count) {
             let pixels = try_join_all(batch.map(|index| preprocessed(&app, &pictures, &compared, index))).await?;
             let compared = compared.clone();
@@ -88,7 +88,7 @@ fn classifiers(app: &App, models: &[String; 2]) -> Result<([Arc<Classifier>; 2],
     Ok(([rows.current(), columns.current()], permits))
 }
 
-/// A picture as both models want it.
+/// A picture, preprocessed for both models.
 async fn preprocessed(
     app: &App,
     pictures: &Arc<Option<Vec<String>>>,
@@ -112,7 +112,7 @@ async fn preprocessed(
     })
 }
 
-/// Where batches begin and end; the last takes in what would be too few for one.
+/// The ranges of batches; a remainder that is too small joins the last one.
 fn batches(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let whole = (count / BATCH).max(1);
     let rest = count.saturating_sub(whole * BATCH);

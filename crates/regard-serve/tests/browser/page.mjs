@@ -1,4 +1,4 @@
-// What a visitor does, and what has to be there then; any error in the browser's console fails.
+// A visit to the page, step by step; any error in the browser's console fails.
 
 import assert from "node:assert/strict";
 import { appendFileSync } from "node:fs";

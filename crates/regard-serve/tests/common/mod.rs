@@ -52,12 +52,12 @@ impl TestServer {
         Self::new(vec![entry("nano", service)], settings)
     }
 
-    /// Asks it to stop.
+    /// Tells it to stop.
     pub fn begin_stop(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
     }
 
-    /// Waits until it has.
+    /// Waits until it has stopped.
     pub fn wait(&mut self) {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
@@ -90,7 +90,7 @@ impl TestServer {
         read_response(stream)
     }
 
-    /// Sends bytes and gives back everything that comes, to the end.
+    /// Sends bytes and returns the whole response.
     pub fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
@@ -123,10 +123,10 @@ pub fn raw_request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u
     [head.as_bytes(), length.as_bytes(), others.concat().as_bytes(), b"\r\n", body].concat()
 }
 
-/// Everything that comes, to the end.
+/// The whole response.
 pub fn read_response(mut stream: TcpStream) -> TestResponse {
     let mut bytes = Vec::new();
-    // what came before a reset counts
+    // bytes before a reset count
     let _ = stream.read_to_end(&mut bytes);
     TestResponse::of(&bytes)
 }
@@ -177,7 +177,7 @@ pub fn entry_with(name: &str, service: Service, reload: Reload) -> Entry {
     Entry { name: name.into(), service, reload: Some(reload) }
 }
 
-/// A preset with fresh weights.
+/// A preset with random weights.
 pub fn fresh(name: &str) -> (ModelConfig, Model) {
     let config = preset(name).unwrap().config;
     let model = config.init(&device::cpu()).unwrap();
@@ -196,7 +196,7 @@ pub fn nano() -> Service {
     service(&config, model)
 }
 
-/// One that takes its time.
+/// A slow one.
 pub fn slow() -> Service {
     let (config, model) = fresh("deit-small");
     service(&config, model)
@@ -233,18 +233,18 @@ pub fn picture(seed: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Numbers for so many pictures.
+/// Input values for a number of pictures.
 pub fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed * 101) as f32 * 0.7).sin()).collect()
 }
 
-/// A request for an inference in JSON.
+/// An inference request in JSON.
 pub fn inference(shape: &[usize], numbers: &[f32]) -> Vec<u8> {
     let input = json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": numbers });
     json!({ "inputs": [input] }).to_string().into_bytes()
 }
 
-/// The same with the numbers as bytes: header and body.
+/// The same in binary form: header and body.
 pub fn binary_inference(shape: &[usize], numbers: &[f32]) -> (String, Vec<u8>) {
     let parameters = json!({ "binary_data_size": 4 * numbers.len() });
     let input = json!({ "name": "input", "datatype": "FP32", "shape": shape, "parameters": parameters });

@@ -1,16 +1,16 @@
-//! What layers give, by the names that models record.
+//! Activations of layers, by the names that models record.
 
 use burn::tensor::Tensor;
 
 use crate::models::Model;
 use crate::{Pass, Trace, pass};
 
-/// The recorded names of one pattern, in the order of the forward pass.
+/// The recorded names that match a pattern, in the order of the forward pass.
 pub(super) fn named(trace: &Trace, pattern: &str) -> Vec<String> {
     trace.names().filter(|name| pass::matches(pattern, name)).map(String::from).collect()
 }
 
-/// The names of all blocks of a model, found by running it on images.
+/// The names of all blocks of a model, found by a forward pass.
 #[must_use]
 pub fn block_names(model: &Model, images: Tensor<4>) -> Vec<String> {
     let blocks = model.inspect().blocks();

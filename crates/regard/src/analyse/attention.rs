@@ -1,6 +1,6 @@
-//! The attention that a forward pass recorded, whatever the operator: who looks at what, and how much.
+//! The attention weights that a forward pass recorded, for any operator.
 //!
-//! Everything else here asks an [`Attention`]; it reads the [`Geometry`] that was recorded with the weights and knows
+//! The other analyses use [`Attention`] alone. It reads the [`Geometry`] that was recorded with the weights and knows
 //! neither operators nor families of models.
 
 use burn::tensor::TensorData;
@@ -19,27 +19,27 @@ pub struct Attention {
     pub geometry: Geometry,
     /// Images, clips or sentences of the batch.
     pub samples: usize,
-    /// Heads; for vector attention, groups of channels with the same weights.
+    /// Number of heads; for vector attention, of groups of channels with the same weights.
     pub heads: usize,
-    /// Rows and columns of the image in pixels; none for text.
+    /// Rows and columns of the image in pixels; `None` for text.
     pub image: Option<[usize; 2]>,
     #[serde(skip)]
     weights: Vec<f32>,
 }
 
-/// One row of weights: those that a query gives to all keys.
+/// One row of weights: those of one query over all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightRow {
     pub sample: usize,
     pub head: usize,
-    /// A token of the queries; those of the prefix come first.
+    /// Index of the query; prefix tokens come first.
     pub query: usize,
 }
 
-/// Every attention that a forward pass recorded, in the order of layers; none for models without attention.
+/// All attention weights that a forward pass recorded, in the order of layers; empty for models without attention.
 ///
 /// # Errors
-/// When weights do not have the shape that their geometry says, which would be a bug.
+/// When weights do not have the shape of their geometry, which would be a bug.
 pub fn attentions(trace: Trace, image: Option<[usize; 2]>) -> Result<Vec<Attention>, Error> {
     let mut geometries: Vec<(String, Geometry)> =
         trace.attention().map(|(name, geometry)| (name.to_string(), geometry.clone())).collect();
@@ -66,19 +66,19 @@ impl Attention {
         Ok(Self { layer: layer.into(), geometry, samples, heads, image, weights })
     }
 
-    /// Tokens that look.
+    /// Number of queries, prefix tokens included.
     #[must_use]
     pub fn queries(&self) -> usize {
         self.geometry.queries.tokens()
     }
 
-    /// Tokens that can be looked at.
+    /// Number of keys, prefix tokens included.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.geometry.keys.tokens()
     }
 
-    /// Rows and columns of queries and of keys, where both are images.
+    /// Rows and columns of the queries and of the keys, if both are images.
     ///
     /// # Errors
     /// When one of them is a clip, a sentence or something else; the error says which.
@@ -87,19 +87,19 @@ impl Attention {
             (Axes::Grid { size: queries, .. }, Axes::Grid { size: keys, .. }) => Ok([*queries, *keys]),
             (queries, keys) => Err(Error::analysis(
                 analysis,
-                format!("`{}` is not attention within an image: {queries:?} look at {keys:?}", self.layer),
+                format!("`{}` is not attention within an image: {queries:?} attend to {keys:?}", self.layer),
             )),
         }
     }
 
-    /// `[N, M]` of one head, prefix tokens included; none where queries cannot look everywhere.
+    /// `[N, M]` of one head, prefix tokens included; `None` if queries cannot attend to all keys.
     #[must_use]
     pub fn matrix(&self, sample: usize, head: usize) -> Option<&[f32]> {
         let size = self.queries() * self.keys();
         (self.geometry.reach == Reach::Everywhere).then(|| &self.weights[(sample * self.heads + head) * size..][..size])
     }
 
-    /// Shows each key that a query can look at, with its weight; both are numbered with their prefix.
+    /// Calls `see` with each key that a query can attend to and its weight; indices include the prefix.
     pub fn each_key(&self, row: WeightRow, mut see: impl FnMut(usize, f32)) {
         let WeightRow { sample, head, query } = row;
         let [rows, columns] = self.geometry.queries.sheet();
@@ -133,7 +133,7 @@ impl Attention {
         }
     }
 
-    /// The window of a query as it was computed, `k*k` row by row; none where there are no windows.
+    /// The weights of a query's window, `k*k` row by row; `None` for operators without windows.
     #[must_use]
     pub fn kernel(&self, row: WeightRow) -> Option<Vec<f32>> {
         let Reach::Window { side, .. } = self.geometry.reach else { return None };
@@ -141,7 +141,7 @@ impl Attention {
         Some((0..side * side).map(|offset| self.weights[(start + offset) * pixels + row.query]).collect())
     }
 
-    /// How much every key after the prefix receives from all queries over all heads, by magnitude.
+    /// The attention that each key after the prefix receives: absolute weights summed over queries and heads.
     #[must_use]
     pub fn received(&self, sample: usize) -> Vec<f32> {
         let prefix = self.geometry.keys.prefix();
@@ -158,7 +158,7 @@ impl Attention {
         sums
     }
 
-    /// Whether rows sum to one, where they should.
+    /// Checks that rows sum to one; `None` for operators whose rows need not.
     #[must_use]
     pub fn check(&self) -> Option<Check> {
         let pixels = self.queries();
@@ -179,7 +179,7 @@ impl Attention {
     }
 }
 
-/// Samples and heads of weights of this shape; none when it does not fit the geometry.
+/// Samples and heads of weights of this shape; `None` if it does not fit the geometry.
 fn batch(geometry: &Geometry, shape: &[usize]) -> Option<[usize; 2]> {
     let [queries, keys] = [geometry.queries.tokens(), geometry.keys.tokens()];
     let map = match (&geometry.queries, &geometry.keys) {
@@ -203,7 +203,7 @@ fn batch(geometry: &Geometry, shape: &[usize]) -> Option<[usize; 2]> {
     }
 }
 
-/// The row or column that a window shows at `at - before`; none beyond the edge unless the image is mirrored there.
+/// The row or column at `at - before` of a window; `None` beyond the edge, unless the image is mirrored there.
 fn pixel_at(at: usize, before: usize, size: usize, mirrored: bool) -> Option<usize> {
     match at.checked_sub(before) {
         Some(inside) if inside < size => Some(inside),
@@ -221,7 +221,7 @@ pub(super) mod tests {
     use crate::testing::random;
     use crate::{Pass, device, weights};
 
-    /// A fresh model whose parameters are drawn.
+    /// A model with random parameters.
     pub fn model(name: &str) -> (Model, ModelConfig) {
         let config = preset(name).unwrap().config;
         device::cpu().seed(7);

@@ -17,7 +17,7 @@ use crate::data::{Detection, Images};
 use crate::models::detect::{BoxScore, BoxSource};
 use crate::{Error, Pass};
 
-/// What speaks for a box.
+/// The cells that support a box.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BoxCam {
     pub detection: Detection,
@@ -25,19 +25,19 @@ pub struct BoxCam {
     pub layer: String,
     /// Rows and columns of cells; cells of padding are left out.
     pub size: [usize; 2],
-    /// Height and width of a cell as shares of the picture; the last cells may reach beyond it.
+    /// Height and width of a cell as fractions of the picture; the last cells may reach beyond it.
     pub cell: [f64; 2],
     /// `[H, W]`, never negative.
     pub values: Vec<f32>,
     pub check: Check,
 }
 
-/// The map of one answer to the first picture of a batch.
+/// The map of one detection in the first picture of a batch.
 ///
 /// # Errors
-/// When no level has a gradient: nothing that is seen changes the score.
+/// When no level has a gradient: the score does not depend on the picture.
 pub fn box_cam<D: BoxScore>(detector: &D, images: &Images, source: &BoxSource) -> Result<BoxCam, Error> {
-    // norms use what they have learned, though maps are differentiated
+    // norms use their running statistics, although maps are differentiated
     let detector = detector.clone().freeze();
     let levels = detector.levels();
     let mut pass = Pass::recording_only(levels.clone()).with_gradients();
@@ -87,7 +87,7 @@ mod tests {
         assert!(cam.layer.starts_with("backbone.fpn.layer_blocks."));
         assert_eq!(cam.values.len(), cam.size[0] * cam.size[1]);
         assert!(cam.values.iter().all(|value| *value >= 0.0));
-        // the score is that of the answer, before its sigmoid or softmax
+        // the score is the logit of the detection, before its sigmoid or softmax
         let score = f64::from(detector.score(&images, source, &mut Pass::silent()).into_scalar::<f32>());
         assert!(score.is_finite());
     }
@@ -100,7 +100,7 @@ mod tests {
             config.limits.score = 0.0;
             assert_traced(&stirred(config.init(&device).unwrap()));
         }
-        // stirred deltas would leave no proposal with an area
+        // random deltas would leave no proposal with an area
         let mut config = FasterRcnnConfig::nano();
         config.limits.score = 0.0;
         assert_traced(&config.init(&device).unwrap());

@@ -14,10 +14,10 @@ use super::gradients::ClassGradients;
 use crate::Error;
 use crate::models::Model;
 
-/// Where a class is seen.
+/// The pixels that support a class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cam {
-    /// The layer whose map it is.
+    /// The layer of the map.
     pub layer: String,
     pub class: usize,
     /// Rows and columns.

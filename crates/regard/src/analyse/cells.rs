@@ -10,7 +10,7 @@ pub(super) struct VisibleCells {
     columns: usize,
     /// Rows and columns that show the picture.
     pub size: [usize; 2],
-    /// Height and width of a cell as shares of the picture; the last cells may reach beyond it.
+    /// Height and width of a cell as fractions of the picture; the last cells may reach beyond it.
     pub cell: [f64; 2],
 }
 
@@ -33,7 +33,7 @@ impl VisibleCells {
         values.chunks_exact(self.columns).take(rows).flat_map(|row| &row[..columns]).copied().collect()
     }
 
-    /// The whole map's row and column of the cell that shows a point, given as shares of the picture's height and width.
+    /// The whole map's row and column of the cell that shows a point, given as fractions of the picture's height and width.
     pub fn at(&self, point: [f64; 2]) -> [usize; 2] {
         [0, 1].map(|axis| ((point[axis] / self.cell[axis]) as usize).min(self.size[axis].saturating_sub(1)))
     }
@@ -44,9 +44,9 @@ impl VisibleCells {
     }
 }
 
-/// The share of a map's values in cells whose centres are inside of a box; none when all values are zero.
+/// The fraction of a map's values in cells whose centres are inside a box; none when all values are zero.
 ///
-/// `cell` is the height and width of a cell as shares of the picture.
+/// `cell` is the height and width of a cell as fractions of the picture.
 ///
 /// # Panics
 /// When there are more or fewer values than cells.
@@ -63,7 +63,7 @@ pub fn share_inside(size: [usize; 2], cell: [f64; 2], values: &[f32], bounds: &B
     (sum > 0.0).then(|| inside.map(|(_, value)| f64::from(*value)).sum::<f64>() / sum)
 }
 
-/// An error if a value is not finite.
+/// Fails if a value is not finite.
 pub(super) fn check_finite(what: &'static str, values: &[f32]) -> Result<(), Error> {
     match values.iter().find(|value| !value.is_finite()) {
         Some(value) => Err(Error::analysis(what, format!("a value is {value}"))),

@@ -1,16 +1,16 @@
-//! Laws that a result must fulfil, and by how much it misses them.
+//! Laws that a result must fulfil, and its deviation from them.
 
 use serde::Serialize;
 use std::fmt::{self, Display};
 
-/// A law that a result was held to, and by how much it misses it.
+/// A law, and how far a result deviates from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
     /// The law, such as `rows sum to one`.
     pub law: String,
     /// The largest deviation that was found.
     pub deviation: f64,
-    /// The largest one that counts as rounding.
+    /// The largest deviation that counts as rounding.
     pub tolerance: f64,
 }
 
@@ -26,7 +26,7 @@ impl Check {
         self.deviation <= self.tolerance
     }
 
-    /// The same law of several results as one check: that of the largest deviation.
+    /// The check with the largest deviation.
     #[must_use]
     pub fn worst(checks: impl IntoIterator<Item = Self>) -> Option<Self> {
         let key =
@@ -43,12 +43,12 @@ impl Display for Check {
     }
 }
 
-/// How far the sums of rows are from one, at most.
+/// The largest deviation of a row's sum from one.
 pub(super) fn rows_sum_to_one<'a>(rows: impl Iterator<Item = &'a [f32]>) -> f64 {
     rows.map(|row| (row.iter().map(|value| f64::from(*value)).sum::<f64>() - 1.0).abs()).fold(0.0, largest)
 }
 
-/// The larger of two; one that is not a number is larger than all.
+/// The larger of two numbers; NaN is larger than all.
 pub(super) fn largest(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }

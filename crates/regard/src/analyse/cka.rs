@@ -2,7 +2,7 @@
 //! Kornblith et al. 2019, arXiv:1905.00414; by minibatches Nguyen et al. 2020, arXiv:2010.15327, as in Raghu et al. 2021,
 //! arXiv:2108.08810.
 //!
-//! Features are all that a layer gives for an image, positions and channels alike. CKA is invariant to rotation,
+//! The features are the whole activation of a layer, positions and channels. CKA is invariant to rotation,
 //! reflection and isotropic scaling of the features; other linear maps do change it.
 //!
 //! By minibatches the unbiased estimator of HSIC (Song et al. 2012) is summed over batches before the ratio is taken: it
@@ -24,12 +24,12 @@ pub struct Gram {
     pub layer: String,
     pictures: usize,
     values: Vec<f64>,
-    /// Whether the layer gives the same for all images.
+    /// Whether the activation is the same for all images.
     constant: bool,
 }
 
 impl Gram {
-    /// Of what a layer gives for a batch, `[B, ..]`.
+    /// Of the activation of a layer for a batch, `[B, ..]`.
     #[must_use]
     pub fn of<const D: usize>(layer: &str, features: Tensor<D>) -> Self {
         let pictures = features.dims()[0];
@@ -42,7 +42,7 @@ impl Gram {
         Self { layer: layer.into(), pictures, values, constant: spread <= 1e-12 * size }
     }
 
-    /// An error when HSIC is not defined.
+    /// Fails if HSIC is not defined.
     fn usable(&self, fewest: usize) -> Result<(), Error> {
         if self.pictures < fewest {
             let reason = format!("it needs batches of at least {fewest} pictures, got {}", self.pictures);
@@ -59,7 +59,7 @@ impl Gram {
 /// Linear CKA of features of the same pictures, `[n, ..]` each, by its definition: biased when pictures are few.
 ///
 /// # Errors
-/// When there are fewer than two pictures, not as many of both, or one layer gives the same for all.
+/// When there are fewer than two pictures, the numbers differ, or a layer gives the same activation for all.
 pub fn linear<const D: usize, const E: usize>(x: Tensor<D>, y: Tensor<E>) -> Result<f64, Error> {
     let (x, y) = (Gram::of("x", x), Gram::of("y", y));
     together(&x, &y)?;
@@ -123,10 +123,10 @@ pub struct Similarity {
 }
 
 impl Cka {
-    /// Adds a batch of pictures as the layers of both models see it.
+    /// Adds a batch of pictures: the Gram matrices of the layers of both models.
     ///
     /// # Errors
-    /// When the batch is too small, layers see different batches or others than before, or one gives the same for all.
+    /// When the batch is too small, layers or batches do not match, or a layer gives the same activation for all pictures.
     pub fn add(&mut self, rows: &[Gram], columns: &[Gram]) -> Result<(), Error> {
         let names = |grams: &[Gram]| grams.iter().map(|gram| gram.layer.clone()).collect::<Vec<_>>();
         if self.pictures == 0 {
@@ -135,7 +135,7 @@ impl Cka {
             (self.of_rows, self.of_columns) = (vec![0.0; rows.len()], vec![0.0; columns.len()]);
         }
         if self.rows != names(rows) || self.columns != names(columns) {
-            return Err(Error::analysis("cka", "these are layers of other models"));
+            return Err(Error::analysis("cka", "the layers are those of other models"));
         }
         let first = rows.first().ok_or_else(|| Error::analysis("cka", "the model recorded no layers"))?;
         for gram in rows.iter().chain(columns) {
@@ -161,7 +161,7 @@ impl Cka {
         }
         let own = [(&self.rows, &self.of_rows), (&self.columns, &self.of_columns)];
         for (layer, sum) in own.into_iter().flat_map(|(layers, sums)| layers.iter().zip(sums)) {
-            // not a number is not above zero either
+            // NaN is not above zero either
             if !sum.is_finite() || *sum <= 0.0 {
                 let reason = format!("{} pictures are too few to tell `{layer}` from noise", self.pictures);
                 return Err(Error::analysis("cka", reason));
@@ -182,7 +182,7 @@ impl Cka {
 /// The Gram matrices of a batch `[B, C, H, W]` in every block of a model, and a check of the last one.
 ///
 /// # Errors
-/// When the batch is too small, or the last block gives the same for all pictures.
+/// When the batch is too small, or the last block gives the same activation for all pictures.
 pub fn see(model: &Model, images: Tensor<4>) -> Result<(Vec<Gram>, Check), Error> {
     let mut pass = Pass::recording_only([model.inspect().blocks()]);
     model.forward(images, &mut pass);
@@ -205,10 +205,10 @@ pub fn see(model: &Model, images: Tensor<4>) -> Result<(Vec<Gram>, Check), Error
     Ok((grams, check))
 }
 
-/// Whether features have a similarity of one with themselves, reflected and scaled.
+/// Checks that features have similarity one with themselves, also when reflected and scaled.
 ///
 /// # Errors
-/// When the batch is too small or the layer gives the same for all pictures.
+/// When the batch is too small or the layer gives the same activation for all pictures.
 pub fn check<const D: usize>(features: Tensor<D>) -> Result<Check, Error> {
     let features: Tensor<2> = features.flatten(1, D - 1);
     let turned = features.clone().flip([1]).mul_scalar(-3.0);

@@ -1,14 +1,14 @@
-//! Mean attention distance: how many pixels away is what a head looks at?
+//! Mean attention distance: how many pixels away are the keys that a head attends to?
 //! Dosovitskiy et al. 2020, arXiv:2010.11929, figure 7; Raghu et al. 2021, arXiv:2108.08810, section 3.
 //!
-//! Prefix tokens are dropped, as queries and as keys, and what is left of a row is made to sum to one again; some code
-//! leaves that out. A negative weight of patchwise attention counts by its magnitude. A pixel beyond the edge of a
+//! Prefix tokens are dropped, as queries and as keys, and the rest of a row is normalised to sum to one again; some code
+//! omits that. A negative weight of patchwise attention counts by its magnitude. A pixel beyond the edge of a
 //! mirrored image counts where the mirror shows it.
 
 use super::attention::{Attention, WeightRow};
 use crate::Error;
 
-/// The mean over queries of the weighted distance between a query and what it looks at, in pixels of the image.
+/// The mean over queries of the weighted distance between a query and its keys, in pixels of the image.
 ///
 /// # Errors
 /// When it is not attention within an image.
@@ -36,7 +36,7 @@ pub fn distance(attention: &Attention, sample: usize, head: usize) -> Result<f64
             weighted += weight * away[0].hypot(away[1]);
             all += weight;
         });
-        // a pixel that looks at nothing but the class token has no distance
+        // a pixel that attends to nothing but the class token has no distance
         if all > 0.0 {
             sum += weighted / all;
         }

@@ -3,7 +3,7 @@
 /// The eigenvalues of a symmetric `[n, n]`, greatest first, each with its eigenvector of length one.
 pub fn eigen(mut matrix: Vec<f64>, n: usize) -> Vec<(f64, Vec<f64>)> {
     assert_eq!(matrix.len(), n * n, "eigen: a matrix of {n} rows");
-    // rows are eigenvectors in the end
+    // its rows become the eigenvectors
     let mut vectors: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i % (n + 1) == 0))).collect();
     let all: f64 = matrix.iter().map(|value| value * value).sum();
     for _ in 0..100 {

@@ -1,16 +1,16 @@
-//! Attention entropy: at how many keys does a head look at once?
+//! Attention entropy: over how many keys does a head spread its attention?
 //!
-//! In nats: 0 when it looks at one key, the logarithm of their number when it looks at all of them alike. Rows are those
+//! In nats: 0 for a single key, the logarithm of the number of keys for uniform attention. Rows are those
 //! that were recorded, prefix tokens included; a negative weight of patchwise attention counts by its magnitude.
 
 use super::attention::{Attention, WeightRow};
 
-/// The mean entropy of the rows of a head, whatever queries and keys are.
+/// The mean entropy of the rows of a head, for any layout of queries and keys.
 #[must_use]
 pub fn entropy(attention: &Attention, sample: usize, head: usize) -> f64 {
     let of_query = |query: usize| {
         let row = WeightRow { sample, head, query };
-        // windows as they were computed: a pixel that a mirror shows twice is looked at twice
+        // windows as computed: a pixel that a mirror shows twice counts twice
         let weights = attention.kernel(row).unwrap_or_else(|| {
             let mut weights = Vec::new();
             attention.each_key(row, |_, weight| weights.push(weight));
@@ -21,7 +21,7 @@ pub fn entropy(attention: &Attention, sample: usize, head: usize) -> f64 {
     (0..attention.queries()).map(of_query).sum::<f64>() / attention.queries() as f64
 }
 
-/// `-sum p ln p` of weights made to sum to one; 0 of a row of zeros.
+/// `-sum p ln p` of normalised weights; 0 for a row of zeros.
 fn of_row(weights: impl Iterator<Item = f32>) -> f64 {
     let (mut all, mut logarithms) = (0.0, 0.0);
     for weight in weights.map(|weight| f64::from(weight.abs())).filter(|weight| *weight > 0.0) {

@@ -1,4 +1,4 @@
-//! What one forward pass tells about one image: answers, attention, and what each layer would answer.
+//! What one forward pass says about one image: predictions, attention, and the prediction of each layer.
 
 use burn::tensor::Tensor;
 use serde::Serialize;
@@ -7,27 +7,27 @@ use super::attention::{Attention, attentions};
 use super::check::Check;
 use super::gradients::ClassGradients;
 use super::lens::{Lens, lens};
-use super::maps::{Maps, Query, maps};
+use super::maps::{AttentionMaps, Query, maps};
 use super::rollout::{Rollout, RolloutOptions, class_rollout, rollout};
 use crate::evaluate::{Answer, answers};
 use crate::models::Model;
 use crate::{Error, Pass};
 
-/// What a model answers for an image, and where it looked.
+/// The predictions of a model for an image, and its attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The best answers, best first.
+    /// The most probable classes, best first.
     pub answers: Vec<Answer>,
-    /// Every layer's attention, in the order of layers; none of models without attention.
+    /// The attention of every layer, in the order of layers; empty for models without attention.
     pub attentions: Vec<Attention>,
-    /// What each layer would answer, for transformers.
+    /// The prediction of each layer, for transformers.
     pub lens: Option<Lens>,
 }
 
 /// Runs a model once on a picture `[1, C, H, W]`.
 ///
 /// # Errors
-/// When what the model recorded does not fit together, which would be a bug.
+/// When the recorded tensors do not fit together, which would be a bug.
 pub fn explain(model: &Model, image: Tensor<4>, top: usize) -> Result<Explanation, Error> {
     let [_, _, rows, columns] = image.dims();
     let mut pass = Pass::recording_attention([model.inspect().blocks()]);
@@ -39,14 +39,14 @@ pub fn explain(model: &Model, image: Tensor<4>, top: usize) -> Result<Explanatio
 }
 
 impl Explanation {
-    /// Where a query looks, in every layer that has it.
+    /// The attention of a query, in every layer that has it.
     #[must_use]
-    pub fn maps(&self, query: Query) -> Vec<Maps> {
+    pub fn maps(&self, query: Query) -> Vec<AttentionMaps> {
         self.attentions.iter().filter_map(|attention| maps(attention, 0, query).ok()).collect()
     }
 
     /// # Errors
-    /// When not every token looks at every token of the layer before.
+    /// When not every token attends to every token of the previous layer.
     pub fn rollout(&self, options: RolloutOptions) -> Result<Rollout, Error> {
         rollout(&self.attentions, 0, options)
     }
@@ -62,7 +62,7 @@ impl Explanation {
 /// The rollout of a class for an image `[1, C, H, W]`, weighted by gradients, and a check of those of the last layer.
 ///
 /// # Errors
-/// When not every token looks at every token of the layer before, or there is no such class.
+/// When not every token attends to every token of the previous layer, or there is no such class.
 pub fn explain_class(
     model: &Model,
     image: Tensor<4>,
@@ -72,7 +72,7 @@ pub fn explain_class(
     const NAME: &str = "rollout of a class";
     let [_, _, rows, columns] = image.dims();
     if model.as_transformer().is_none() {
-        return Err(Error::analysis(NAME, "the model is no transformer; use Grad-CAM instead"));
+        return Err(Error::analysis(NAME, "the model is not a transformer; use Grad-CAM instead"));
     }
     let found = ClassGradients::of_attention(model, image.clone(), class)?;
     let layers: Vec<String> = found.trace.attention().map(|(name, _)| name.to_string()).collect();

@@ -23,7 +23,7 @@ pub struct Field {
     pub values: Vec<f32>,
     /// The root mean square distance from the centre of the image, weighted by the values, in pixels.
     pub radius: f64,
-    /// The smallest share of the pixels that holds half of the sum.
+    /// The smallest fraction of the pixels that holds half of the sum.
     pub half: f64,
 }
 
@@ -46,13 +46,13 @@ impl Fields {
         Self { model: frozen(model), size: [rows, columns], layers, sums, pictures: 0 }
     }
 
-    /// The layers; each takes a forward and a backward pass for every batch.
+    /// The layers; each needs a forward and a backward pass per batch.
     #[must_use]
     pub fn layers(&self) -> &[String] {
         &self.layers
     }
 
-    /// Counts pictures `[B, C, H, W]` that will be [added](Self::add_to) to every layer.
+    /// Counts pictures `[B, C, H, W]` that are going to be [added](Self::add_to) to every layer.
     pub fn begin(&mut self, images: &Tensor<4>) {
         self.pictures += images.dims()[0];
     }
@@ -102,7 +102,7 @@ impl Fields {
         self.layers.iter().zip(&self.sums).map(field).collect()
     }
 
-    /// Whether the gradient of the deepest layer is what differences say.
+    /// Checks the gradient of the deepest layer by finite differences.
     ///
     /// # Errors
     /// When no gradient reaches the picture.

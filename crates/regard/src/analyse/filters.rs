@@ -9,7 +9,7 @@ use super::eigen::eigen;
 use crate::Error;
 use crate::models::Model;
 
-/// Components of filters, the one that explains most first.
+/// Principal components of filters, by falling variance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Filters {
     pub channels: usize,
@@ -17,7 +17,7 @@ pub struct Filters {
     pub size: [usize; 2],
     /// `[component][C, H, W]` of length one; its element of greatest magnitude is positive.
     pub components: Vec<Vec<f32>>,
-    /// The share of the filters' variance that each component explains.
+    /// The fraction of the filters' variance that each component explains.
     pub explained: Vec<f64>,
     pub check: Check,
 }

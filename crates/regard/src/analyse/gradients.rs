@@ -1,4 +1,4 @@
-//! The gradient of an answer with respect to what a model computed on its way.
+//! Gradients of a logit with respect to intermediate tensors of a model.
 
 use burn::module::Module as _;
 use burn::tensor::{Gradients, Tensor};
@@ -7,7 +7,7 @@ use super::check::{Check, largest};
 use crate::models::Model;
 use crate::{Error, Pass, Trace};
 
-/// A forward pass that was differentiated.
+/// A forward pass with its gradients.
 pub struct ClassGradients {
     /// `[B, classes]`
     pub logits: Tensor<2>,
@@ -23,17 +23,17 @@ impl std::fmt::Debug for ClassGradients {
 }
 
 impl ClassGradients {
-    /// Runs a model and differentiates the logit of a class, summed over pictures, by what it watches under these names.
+    /// Runs a model and differentiates the logit of a class, summed over pictures, with respect to the tensors of these names.
     ///
     /// # Errors
-    /// When there is no such class, or nothing is watched under these names.
+    /// When there is no such class, or the model records nothing under these names.
     pub fn of(model: &Model, images: Tensor<4>, class: usize, names: &[&str]) -> Result<Self, Error> {
         Self::over(model, images, class, Pass::recording_only(names.iter().copied()))?.ok_or_else(|| {
             Error::analysis("gradients", format!("the model records nothing under {}", names.join(", ")))
         })
     }
 
-    /// The same by all attention weights.
+    /// The same with respect to all attention weights.
     ///
     /// # Errors
     /// When there is no such class, or the model has no attention.
@@ -43,7 +43,7 @@ impl ClassGradients {
             .ok_or_else(|| Error::analysis("gradients", "the model has no attention"))
     }
 
-    /// None when the pass recorded nothing.
+    /// `None` if the pass recorded nothing.
     fn over(model: &Model, images: Tensor<4>, class: usize, pass: Pass) -> Result<Option<Self>, Error> {
         let mut pass = pass.with_gradients();
         let logits = frozen(model).forward(images, &mut pass);
@@ -55,19 +55,19 @@ impl ClassGradients {
         Ok(Some(Self { logits: logits.inner(), trace, gradients }))
     }
 
-    /// The gradient of what was watched under a name.
+    /// The gradient of the tensor of this name.
     ///
     /// # Errors
-    /// When nothing was, or it has another rank.
+    /// When there is none, or it has another rank.
     pub fn by<const D: usize>(&self, name: &str) -> Result<Tensor<D>, Error> {
         self.trace.gradient(name, &self.gradients)
     }
 
-    /// Whether a gradient is what differences say: the logit is followed along the gradient, and its
+    /// Checks a gradient by finite differences: the logit is followed along the gradient, and its
     /// slope should be the gradient's length.
     ///
     /// # Errors
-    /// When nothing was watched under that name.
+    /// When there is no tensor of that name.
     pub fn check<const D: usize>(
         &self,
         name: &str,
@@ -85,7 +85,7 @@ impl ClassGradients {
     }
 }
 
-/// A model whose norms use what they have learned, though its inputs are differentiated.
+/// The model with norms that use their running statistics, although its inputs are differentiated.
 pub(super) fn frozen(model: &Model) -> Model {
     model.clone().freeze()
 }
@@ -120,7 +120,7 @@ pub(super) fn slopes<const D: usize>(
         let by = gradient.clone().mul_scalar(change / (length * length));
         Ok((moved(by.clone())? - moved(by.neg())?) / (2.0 * change))
     };
-    // by so much should the function change: much more than rounding, little enough to be straight
+    // the expected change of the function: far above rounding, small enough to be linear
     let first = 2e-3 * (moved(gradient.zeros_like())?.abs() + 1.0);
     let slopes = (0..=6).map(|halvings| slope(first / f64::from(1 << halvings)));
     Ok(Check::new(LAW, deviation(slopes, TOLERANCE / 8.0)?, TOLERANCE))
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn the_deviation_is_that_of_the_steps_that_agree_and_not_the_least_one() {
         let of = |slopes: &[f64]| deviation(slopes.iter().map(|slope| Ok(*slope)), 1e-3).unwrap();
-        // by chance one step gives one; the others agree that the gradient is ten percent too small
+        // one step gives one by chance; the others agree that the gradient is ten percent too small
         let deviation_of_a_wrong_gradient = of(&[1.3, 1.0, 1.12, 1.101, 1.1005, 1.1002]);
         assert!((deviation_of_a_wrong_gradient - 0.101).abs() < 1e-9, "{deviation_of_a_wrong_gradient}");
         assert!((of(&[1.2, 1.01, 1.002]) - 0.01).abs() < 1e-9);

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Attention;
 use crate::Error;
 
-/// The numbers of one layer.
+/// The values of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ByHead {
     pub layer: String,
@@ -41,7 +41,7 @@ impl HeadMeans {
     /// Adds the pictures of a batch.
     ///
     /// # Errors
-    /// When there is no attention, not that of the layers before, or the measure makes no sense for it.
+    /// When there is no attention, the layers differ from those added before, or the measure is not defined for them.
     pub fn add(&mut self, layers: &[Attention]) -> Result<(), Error> {
         let Some(first) = layers.first() else {
             return Err(Error::analysis("attention by head", "the model has no attention"));
@@ -52,7 +52,7 @@ impl HeadMeans {
         }
         let same = |(sum, layer): (&ByHead, &Attention)| sum.layer == layer.layer && sum.heads.len() == layer.heads;
         if self.sums.len() != layers.len() || !self.sums.iter().zip(layers).all(same) {
-            return Err(Error::analysis("attention by head", "these are layers of another model"));
+            return Err(Error::analysis("attention by head", "the layers are those of another model"));
         }
         self.pictures += first.samples;
         for (sum, layer) in self.sums.iter_mut().zip(layers) {
@@ -65,7 +65,7 @@ impl HeadMeans {
         Ok(())
     }
 
-    /// Pictures that were added.
+    /// Number of pictures that were added.
     #[must_use]
     pub const fn pictures(&self) -> usize {
         self.pictures

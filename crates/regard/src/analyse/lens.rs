@@ -1,4 +1,4 @@
-//! Logit lens: what would each layer answer if it were the last?
+//! Logit lens: what would each layer predict if it were the last?
 //! nostalgebraist 2020, "interpreting GPT: the logit lens", here for transformers of pictures.
 //!
 //! The class token after a block (or the mean of the tokens, for models that pool) goes through the final norm and head.
@@ -12,27 +12,27 @@ use crate::evaluate::{Answer, answers};
 use crate::models::Model;
 use crate::{Error, Pass, Trace};
 
-/// What every layer answers about one picture.
+/// The predictions of every layer for one picture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lens {
     pub layers: Vec<LensLayer>,
     pub check: Check,
 }
 
-/// What one layer answers.
+/// The prediction of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LensLayer {
     pub layer: String,
-    /// The best answers, best first.
+    /// The most probable classes, best first.
     pub answers: Vec<Answer>,
-    /// The probability of the class that the model answers in the end.
+    /// The probability of the class that the whole model predicts.
     pub of_final: f32,
 }
 
-/// The answers of every recorded block about the first picture; `logits` `[B, classes]` are those of the model.
+/// The predictions of every recorded block for the first picture; `logits` `[B, classes]` are those of the model.
 ///
 /// # Errors
-/// When the model is no transformer, or its blocks were not recorded.
+/// When the model is not a transformer, or its blocks were not recorded.
 pub fn lens(model: &Model, trace: &Trace, logits: Tensor<2>, top: usize) -> Result<Lens, Error> {
     let transformer = model.as_transformer().ok_or_else(|| {
         Error::analysis("logit lens", "the head fits the last layer alone: widths differ; transformers have a lens")
@@ -54,7 +54,7 @@ pub fn lens(model: &Model, trace: &Trace, logits: Tensor<2>, top: usize) -> Resu
     }
     let [read, logits] = [read, logits].map(|logits| logits.into_data().iter::<f32>().collect::<Vec<_>>());
     let deviation = read.iter().zip(&logits).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, largest);
-    Ok(Lens { layers, check: Check::new("the last layer answers as the model does", deviation, 1e-3) })
+    Ok(Lens { layers, check: Check::new("the last layer predicts what the model does", deviation, 1e-3) })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where one query looks, by layer and head: its weights, laid out as the keys are.
+//! The attention of one query by layer and head, laid out as the keys are.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use super::check::{Check, largest};
 use crate::Error;
 use crate::pass::Reach;
 
-/// Who looks.
+/// Which query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Query {
-    /// A prefix token: 0 is that of the class.
+    /// A prefix token; 0 is the class token.
     Token(usize),
     /// A point of an image, as fractions of its height and width: the centre is `[0.5, 0.5]` for every layer.
     At([f64; 2]),
@@ -18,21 +18,21 @@ pub enum Query {
     Index(usize),
 }
 
-/// Where it looks in one layer.
+/// The attention of one query in one layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Maps {
+pub struct AttentionMaps {
     pub layer: String,
     /// Rows and columns of a map: those of an image, frames one below the other, or a single row.
     pub size: [usize; 2],
-    /// Rows and columns of the queries; more than those of a map when keys are pooled.
+    /// Rows and columns of the queries; more than those of a map if keys are pooled.
     pub queries: [usize; 2],
-    /// Row and column of the query; none for a prefix token.
+    /// Row and column of the query; `None` for a prefix token.
     pub query: Option<[usize; 2]>,
     /// `[head][row, column]`: a head, or a group of channels with the same weights.
     pub heads: Vec<Vec<f32>>,
     /// `[head][token]`: the weights of prefix tokens.
     pub tokens: Vec<Vec<f32>>,
-    /// The windows as they were computed; none where queries look everywhere.
+    /// The windows as computed; `None` if queries attend to all keys.
     pub kernels: Option<Kernels>,
     /// Whether the weights of a head sum to one.
     pub sums_to_one: bool,
@@ -47,11 +47,11 @@ pub struct Kernels {
     pub values: Vec<Vec<f32>>,
 }
 
-/// Where a query of one sample looks.
+/// The attention of one query of one sample.
 ///
 /// # Errors
 /// When the layer has no such query.
-pub fn maps(attention: &Attention, sample: usize, query: Query) -> Result<Maps, Error> {
+pub fn maps(attention: &Attention, sample: usize, query: Query) -> Result<AttentionMaps, Error> {
     let token = token_of(attention, query)?;
     let geometry = &attention.geometry;
     let [query_prefix, key_prefix] = [geometry.queries.prefix(), geometry.keys.prefix()];
@@ -71,10 +71,10 @@ pub fn maps(attention: &Attention, sample: usize, query: Query) -> Result<Maps, 
     let (size, queries) = (geometry.keys.sheet(), geometry.queries.sheet());
     let query = token.checked_sub(query_prefix).map(|index| [index / queries[1], index % queries[1]]);
     let (layer, sums_to_one) = (attention.layer.clone(), geometry.sums_to_one);
-    Ok(Maps { layer, size, queries, query, heads, tokens, kernels, sums_to_one })
+    Ok(AttentionMaps { layer, size, queries, query, heads, tokens, kernels, sums_to_one })
 }
 
-/// The token that a query is in one layer, prefix included.
+/// The index of the query's token in one layer, prefix included.
 fn token_of(attention: &Attention, query: Query) -> Result<usize, Error> {
     let axes = &attention.geometry.queries;
     let missing = |what: &str, index: usize, count: usize| {
@@ -93,7 +93,7 @@ fn token_of(attention: &Attention, query: Query) -> Result<usize, Error> {
     }
 }
 
-impl Maps {
+impl AttentionMaps {
     /// The mean over heads.
     #[must_use]
     pub fn mean(&self) -> Vec<f32> {
@@ -104,7 +104,7 @@ impl Maps {
         mean
     }
 
-    /// Whether the weights of a head sum to one, where they should.
+    /// Checks that the weights of a head sum to one; `None` if they need not.
     #[must_use]
     pub fn check(&self) -> Option<Check> {
         let off = |(head, tokens): (&Vec<f32>, &Vec<f32>)| {

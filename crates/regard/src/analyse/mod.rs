@@ -1,10 +1,10 @@
-//! What can be found out about models.
+//! Analyses of models.
 //!
-//! One image: [`explain()`] runs a model once and keeps who looks where ([`Attention`]), which [`maps()`], [`rollout()`]
-//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box; [`cross_attention`] and
-//! [`point_attention`] are where a DETR looks. Many pictures: [`HeadMeans`] of [`distance()`] and [`entropy()`],
+//! One image: [`explain()`] runs a model once and keeps its [`Attention`], which [`maps()`], [`rollout()`]
+//! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box;
+//! [`cross_attention`] and [`point_attention`] are for DETR. Many pictures: [`HeadMeans`] of [`distance()`] and [`entropy()`],
 //! [`Fields`], [`Cka`], [`QueryBoxes`]. No picture: [`positions()`], [`filters()`], [`papers`].
-//! Results are plain data, and each has a [`Check`] of a law that it fulfils by itself.
+//! Results are plain data, each with a [`Check`] of a law that it must fulfil.
 
 pub mod activations;
 mod attention;
@@ -43,7 +43,7 @@ pub use filters::{Filters, filters};
 pub use gradients::ClassGradients;
 pub use heads::{ByHead, HeadMeans, Measure};
 pub use lens::{Lens, LensLayer, lens};
-pub use maps::{Kernels, Maps, Query, maps};
+pub use maps::{AttentionMaps, Kernels, Query, maps};
 pub use positions::{PositionSimilarity, positions};
 pub use queries::{CrossAttention, PictureMap, PicturePoint, cross_attention, point_attention};
 pub use rollout::{Fusion, Rollout, RolloutOptions, class_rollout, rollout};

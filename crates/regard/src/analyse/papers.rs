@@ -1,6 +1,6 @@
-//! The papers' tables of parameters and FLOPs beside our own counts, each under the paper's own convention.
+//! The papers' tables of parameters and FLOPs next to our counts, each in the paper's own convention.
 //!
-//! What the papers print is written down here; what we say is computed from the layers of the built model.
+//! The printed numbers are written here; ours are computed from the layers of the model.
 
 mod detection;
 mod video;
@@ -14,12 +14,12 @@ use crate::models::{ModelConfig, preset};
 
 /// A table of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Table {
-    /// SAN beside ResNet: arXiv:2004.13621.
+pub enum PaperTable {
+    /// SAN and ResNet: arXiv:2004.13621.
     San,
     /// Stand-alone self-attention: arXiv:1906.05909.
     Sasa,
-    /// ViT, DeiT, ResNet and RegNet as the decks list them.
+    /// ViT, DeiT, ResNet and RegNet as lecture slides list them.
     Vit,
     /// RetinaNet with convolution and attention, trunk and heads: arXiv:1906.05909.
     Retinanet,
@@ -36,15 +36,15 @@ pub struct PaperRow {
     pub parameters: Cell,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flops: Option<Cell>,
-    /// Ours, where the paper prints none.
+    /// Our count, if the paper prints none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiply_adds: Option<u64>,
-    /// What is known of a cell that does not agree.
+    /// Why a cell does not agree, if known.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub note: &'static str,
 }
 
-/// A printed number beside ours.
+/// A printed number next to ours.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cell {
     /// As printed, in millions of parameters or billions of operations.
@@ -53,22 +53,22 @@ pub struct Cell {
     pub verdict: Verdict,
 }
 
-/// How ours becomes the printed number.
+/// Whether our number agrees with the printed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// By rounding.
+    /// It does when rounded.
     Agrees,
-    /// Only by cutting digits off.
+    /// It does only when truncated.
     Truncated,
-    /// Not at all.
+    /// It does not.
     Differs,
 }
 
 /// How a table rounds what it prints.
 #[derive(Clone, Copy)]
 enum Rounding {
-    /// To so many decimals, half up.
+    /// To this many decimals, half up.
     Once(i32),
     /// First to two decimals, then to one: the counting tool printed two.
     Twice,
@@ -94,7 +94,7 @@ impl Rounding {
     }
 }
 
-impl Table {
+impl PaperTable {
     /// Every row, counted now.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ fn sasa() -> Result<Vec<PaperRow>, Error> {
         ("ResNet-38 full attention", "sasa-resnet38", (14.1, 6.0)),
         ("ResNet-50 full attention", "sasa-resnet50", (18.0, 7.2)),
     ] {
-        // the number of value maps in the stem is not published; six is the one that gives all three cells
+        // the number of value maps in the stem is not published; only six gives all three cells
         let changes = if name.contains("full") { vec![("stem", six_maps.clone())] } else { Vec::new() };
         let mut row = row(name, &config(model, &changes)?, Convention::Sasa, printed, Rounding::Once(1))?;
         if row.parameters.verdict != Verdict::Agrees {
@@ -263,7 +263,7 @@ fn vit() -> Result<Vec<PaperRow>, Error> {
     ])
 }
 
-/// Multiply-adds as the decks have them for transformers: of the patches alone, without class token and head.
+/// Multiply-adds as slides list them for transformers: of the patches alone, without class token and head.
 fn patches_only(config: &ModelConfig) -> Result<u64, Error> {
     let config = config.with("pool", json!("average"))?;
     let ledger = config.ledger(config.image())?;
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_cell_of_the_tables_of_san_agrees() {
-        let rows = Table::San.rows().unwrap();
+        let rows = PaperTable::San.rows().unwrap();
         assert_eq!(rows.len(), 38);
         for row in rows {
             assert_eq!(row.parameters.verdict, Verdict::Agrees, "{row:?}");
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_table_of_sasa_agrees_but_for_the_parameters_of_38_layers() {
-        let rows = Table::Sasa.rows().unwrap();
+        let rows = PaperTable::Sasa.rows().unwrap();
         assert_eq!(rows.len(), 9);
         for row in rows {
             let expected = if row.name.contains("38") && row.name.contains("attention") {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn detectors_of_sasa_agree_or_say_why_not() {
-        let rows = Table::Retinanet.rows().unwrap();
+        let rows = PaperTable::Retinanet.rows().unwrap();
         assert_eq!(rows.len(), 5);
         for row in rows {
             assert_eq!(row.parameters.verdict, Verdict::Agrees, "{row:?}");
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn transformers_agree_or_say_why_not() {
-        for row in Table::Vit.rows().unwrap() {
+        for row in PaperTable::Vit.rows().unwrap() {
             assert_eq!(row.note.is_empty(), row.parameters.verdict == Verdict::Agrees, "{row:?}");
             if let Some(flops) = row.flops {
                 assert_eq!(flops.verdict, Verdict::Agrees, "{row:?}");
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_table_of_detr_agrees_or_says_why_not() {
-        let rows = Table::Detr.rows().unwrap();
+        let rows = PaperTable::Detr.rows().unwrap();
         let gigas = [345.1, 178.4, 244.9, 345.1, 178.4, 244.9, 85.7, 187.2, 152.1, 253.6];
         assert_eq!(rows.len(), gigas.len());
         for (row, gigas) in rows.iter().zip(gigas) {

@@ -8,7 +8,7 @@ use super::check::{Check, largest};
 use crate::Error;
 use crate::models::Model;
 
-/// The cosine of every patch's embedding with every other's; those of prefix tokens are left out.
+/// Cosine similarities between the embeddings of all patches, without prefix tokens.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PositionSimilarity {
     /// Rows and columns of patches.
@@ -18,7 +18,7 @@ pub struct PositionSimilarity {
 }
 
 /// # Errors
-/// When the model learns no positions, or one of them is zero.
+/// When the model has no learned positions, or one of them is zero.
 pub fn positions(model: &Model) -> Result<PositionSimilarity, Error> {
     let transformer = model
         .as_transformer()
@@ -42,7 +42,7 @@ fn similarity(table: Tensor<3>, grid: [usize; 2]) -> Result<PositionSimilarity, 
 }
 
 impl PositionSimilarity {
-    /// Whether every patch has similarity one with itself, and similarity is symmetric.
+    /// Checks that similarity is symmetric, and one for each patch with itself.
     #[must_use]
     pub fn check(&self) -> Check {
         let patches = self.values.len();

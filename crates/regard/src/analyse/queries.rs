@@ -1,7 +1,7 @@
-//! Where a DETR looks: the decoder's cross-attention of a query, the encoder's self-attention of a point.
+//! The attention of a DETR: cross-attention of a query in the decoder, self-attention of a point in the encoder.
 //! Carion et al. 2020, "End-to-End Object Detection with Transformers", arXiv:2005.12872, figures 3 and 6.
 //!
-//! Only the layer that is asked for is recorded: all layers of a large picture would take gigabytes.
+//! Only the requested layer is recorded: all layers of a large picture would take gigabytes.
 
 use serde::Serialize;
 
@@ -21,9 +21,9 @@ pub struct PictureMap {
     pub layer: String,
     /// Rows and columns of cells; cells of padding are left out.
     pub size: [usize; 2],
-    /// Height and width of a cell as shares of the picture; the last cells may reach beyond it.
+    /// Height and width of a cell as fractions of the picture; the last cells may reach beyond it.
     pub cell: [f64; 2],
-    /// Row and column of the cell that looks; none for an object query.
+    /// Row and column of the query's cell; `None` for an object query.
     pub query: Option<[usize; 2]>,
     /// `[head][row, column]`
     pub heads: Vec<Vec<f32>>,
@@ -56,7 +56,7 @@ impl PictureMap {
         mean
     }
 
-    /// The share of the mean weights in cells whose centres are inside of a box.
+    /// The fraction of the mean weights in cells whose centres are inside a box.
     #[must_use]
     pub fn share_inside(&self, bounds: &Bounds) -> Option<f64> {
         share_inside(self.size, self.cell, &self.mean(), bounds)
@@ -82,7 +82,7 @@ impl CrossAttention {
         found
     }
 
-    /// Where a query looks.
+    /// The attention of a query.
     ///
     /// # Errors
     /// When there is no such query, or weights are not finite.
@@ -113,10 +113,10 @@ pub struct PicturePoint {
     pub size: [usize; 2],
 }
 
-/// Where the cell at a point of the first picture looks in an encoder layer, by default the last.
+/// The attention of the cell at a point of the first picture in an encoder layer, by default the last.
 ///
 /// # Errors
-/// When there is no such layer, or the point is not inside of the picture.
+/// When there is no such layer, or the point is not inside the picture.
 pub fn point_attention(
     model: &Detr,
     images: &Images,
@@ -126,7 +126,7 @@ pub fn point_attention(
     let PicturePoint { x, y, size: [rows, columns] } = point;
     let [down, along] = [y / rows as f64, x / columns as f64];
     if ![down, along].iter().all(|share| (0.0..1.0).contains(share)) {
-        let reason = format!("{x},{y} is outside of the picture of {columns} x {rows} pixels");
+        let reason = format!("{x},{y} is outside the picture of {columns} x {rows} pixels");
         return Err(Error::analysis("point", reason));
     }
     let layer = layer_number("encoder", model.transformer.encoder.layers.len(), layer)?;
@@ -160,7 +160,7 @@ fn cells_of(attention: &Attention, images: &Images) -> Result<VisibleCells, Erro
     match &attention.geometry.keys {
         Axes::Grid { prefix: 0, size } => Ok(VisibleCells::of(images, *size)),
         keys => {
-            Err(Error::analysis("attention", format!("`{}` does not look at a picture: {keys:?}", attention.layer)))
+            Err(Error::analysis("attention", format!("`{}` does not attend to a picture: {keys:?}", attention.layer)))
         }
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         let at = |x: f64, y: f64| PicturePoint { x, y, size: [100, 200] };
         for (x, y) in [(200.0, 5.0), (5.0, 100.0), (-1.0, 5.0), (f64::NAN, 5.0)] {
             let error = point_attention(&model, &images, at(x, y), None).unwrap_err().to_string();
-            assert!(error.contains("outside of the picture of 200 x 100 pixels"), "{error}");
+            assert!(error.contains("outside the picture of 200 x 100 pixels"), "{error}");
         }
         let error = cross_attention(&model, &images, Some(3)).unwrap_err().to_string();
         assert!(error.contains("the decoder has layers 0 to 2, got 3"), "{error}");

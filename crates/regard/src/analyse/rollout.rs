@@ -1,13 +1,13 @@
 //! Attention rollout: how much of each token of the first layer has reached each token of the last one.
 //! Abnar, Zuidema 2020, "Quantifying Attention Flow in Transformers", arXiv:2005.00928.
 //!
-//! Heads are fused, the identity stands for the way around a layer, rows are made to sum to one, and the matrices of
-//! the layers are multiplied, later layers on the left. Maximum, minimum and the discarding of small weights are those
-//! of Gildenblat's vit-explain (2020), which spares the weight of the class token to itself when it discards; here the
-//! identity keeps every row from becoming empty.
+//! Heads are fused, the identity is added for the residual connection, rows are normalised, and the matrices of
+//! the layers are multiplied, later layers on the left. Maximum, minimum and discarding small weights are as in
+//! Gildenblat's vit-explain (2020), which never discards the weight of the class token to itself; here the
+//! identity prevents empty rows.
 //!
-//! For a class, a layer's weights are first multiplied by their gradients, and what speaks against the class is left
-//! out, as there; Chefer et al. (arXiv:2103.15679) do so without making rows sum to one.
+//! For a class, a layer's weights are first multiplied by their gradients, and negative products are
+//! dropped, as there; Chefer et al. (arXiv:2103.15679) do so without normalising rows.
 
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::attention::Attention;
 use super::check::{Check, rows_sum_to_one};
 use crate::{Error, device};
 
-/// How the heads of a layer become one.
+/// How the heads of a layer are fused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fusion {
@@ -26,11 +26,11 @@ pub enum Fusion {
     Min,
 }
 
-/// How the weights of a layer are prepared before the product.
+/// How the weights of a layer are prepared for the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RolloutOptions {
     pub fusion: Fusion,
-    /// The share of each layer's fused weights, the smallest ones, that become zero.
+    /// The fraction of each layer's fused weights that is set to zero, smallest first.
     pub discard: f64,
 }
 
@@ -45,19 +45,19 @@ pub struct Rollout {
     pub values: Vec<f32>,
 }
 
-/// The rollout of one sample through layers in which every token looks at every token.
+/// The rollout of one sample through layers in which every token attends to every token.
 ///
 /// # Errors
-/// When there is no such layer, the layers do not fit together, or the share to discard is none.
+/// When there is no such layer, the layers do not fit together, or the fraction to discard is out of range.
 pub fn rollout(layers: &[Attention], sample: usize, options: RolloutOptions) -> Result<Rollout, Error> {
     let fused = |layer: &Attention| fuse(heads(layer, sample), options);
     multiply(layers, options, fused)
 }
 
-/// The same for a class: `gradients` are those of its logit with respect to the weights of each layer, `[A, N, N]`.
+/// The same for a class; `gradients` `[A, N, N]` are those of its logit with respect to the weights of each layer.
 ///
 /// # Errors
-/// As [`rollout`], and when there is not a gradient for every weight.
+/// As [`rollout`], and when a weight has no gradient.
 pub fn class_rollout(
     layers: &[Attention],
     gradients: &[Vec<f32>],
@@ -83,7 +83,7 @@ fn heads(layer: &Attention, sample: usize) -> impl Iterator<Item = &[f32]> {
     (0..layer.heads).filter_map(move |head| layer.matrix(sample, head))
 }
 
-/// One matrix of several, its smallest weights gone.
+/// Fuses several matrices and discards the smallest weights.
 fn fuse<'a>(mut heads: impl Iterator<Item = &'a [f32]>, options: RolloutOptions) -> Vec<f32> {
     let mut fused = heads.next().map(<[f32]>::to_vec).unwrap_or_default();
     let mut count = 1;
@@ -117,14 +117,14 @@ fn multiply(
         return Err(wrong(&format!("the share to discard is at least 0 and less than 1, got {}", options.discard)));
     }
     let first =
-        layers.first().ok_or_else(|| wrong("the model has no layer in which every token looks at every token"))?;
+        layers.first().ok_or_else(|| wrong("the model has no layer in which every token attends to every token"))?;
     let (axes, tokens) = (&first.geometry.queries, first.queries());
     let mut product: Option<Tensor<2>> = None;
     for layer in layers {
         let same = layer.geometry.queries == *axes && layer.geometry.keys == *axes;
         if !same || layer.matrix(0, 0).is_none() {
             return Err(wrong(&format!(
-                "in `{}` not every token looks at every token of the layer before",
+                "in `{}` not every token attends to every token of the layer before",
                 layer.layer
             )));
         }
@@ -145,7 +145,7 @@ fn multiply(
 }
 
 impl Rollout {
-    /// What the class token has of every other token, or the mean over all where there is no such token: `[H, W]`.
+    /// The row of the class token, or the mean over all rows if there is none: `[H, W]`.
     #[must_use]
     pub fn map(&self) -> Vec<f32> {
         let tokens = self.prefix + self.grid[0] * self.grid[1];
@@ -157,7 +157,7 @@ impl Rollout {
         map
     }
 
-    /// Whether rows sum to one.
+    /// Checks that rows sum to one.
     #[must_use]
     pub fn check(&self) -> Check {
         let tokens = self.prefix + self.grid[0] * self.grid[1];

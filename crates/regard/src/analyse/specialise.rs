@@ -1,7 +1,7 @@
-//! Which queries of a DETR specialise where: the boxes of each query over many pictures.
+//! Where the queries of a DETR specialise: the boxes of each query over many pictures.
 //! Carion et al. 2020, "End-to-End Object Detection with Transformers", arXiv:2005.12872, figure 7.
 //!
-//! The figure in one number: how much of the variance of the box centres is between queries. Queries without preferences
+//! The figure as one number: the fraction of the variance of box centres that is between queries. Queries without preferences
 //! have 0, queries that each answer for one point 1.
 
 use serde::Serialize;
@@ -10,12 +10,12 @@ use super::check::{Check, largest};
 use crate::Error;
 use crate::data::{Bounds, Detection};
 
-/// What counts.
+/// Thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SpecialiseOptions {
     /// A query fires when its score is at least this.
     pub threshold: f64,
-    /// A box is small when it covers less than this share of the picture.
+    /// A box is small when it covers less than this fraction of the picture.
     pub small: f64,
 }
 
@@ -36,11 +36,11 @@ pub enum BoxKind {
     Tall,
 }
 
-/// What a query said about one picture.
+/// The detection of a query in one picture.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueryBox {
     pub score: f64,
-    /// As shares of the picture.
+    /// As fractions of the picture.
     pub bounds: Bounds,
     pub kind: BoxKind,
 }
@@ -49,11 +49,11 @@ pub struct QueryBox {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueryProfile {
     pub query: usize,
-    /// The pictures in which it fired.
+    /// Number of pictures in which it fired.
     pub fired: usize,
-    /// Means over the boxes with which it fired; none when it never did.
+    /// Means over the boxes with which it fired; `None` if it never did.
     pub usual: Option<UsualBox>,
-    /// One for each picture, also where it did not fire.
+    /// One for each picture, whether it fired or not.
     pub boxes: Vec<QueryBox>,
 }
 
@@ -73,13 +73,13 @@ pub struct UsualBox {
 pub struct Specialisation {
     pub options: SpecialiseOptions,
     pub pictures: usize,
-    /// The share of the variance of firing boxes' centres that is between queries; none when all centres are the same.
+    /// The fraction of the variance of firing boxes' centres that is between queries; none when all centres are the same.
     pub between: Option<f64>,
     pub queries: Vec<QueryProfile>,
     pub checks: Vec<Check>,
 }
 
-/// Collects what queries say, picture by picture.
+/// Collects the detections of all queries, picture by picture.
 #[derive(Clone, Debug)]
 pub struct QueryBoxes {
     options: SpecialiseOptions,
@@ -93,10 +93,10 @@ impl QueryBoxes {
         Self { options, pictures: 0, queries: Vec::new() }
     }
 
-    /// What every query said about a picture of `[rows, columns]`, in the order of the queries.
+    /// Adds the detections in a picture of `[rows, columns]`, in the order of the queries.
     ///
     /// # Errors
-    /// When another picture had more or fewer queries, or a number is not finite.
+    /// When the number of queries differs from that of an earlier picture, or a number is not finite.
     pub fn add(&mut self, detections: &[Detection], [rows, columns]: [usize; 2]) -> Result<(), Error> {
         if self.pictures == 0 {
             self.queries = vec![Vec::new(); detections.len()];
@@ -142,7 +142,7 @@ impl QueryBoxes {
         let all = queries.iter().flatten();
         let outside = |value: f64| (-value).max(value - 1.0).max(0.0);
         let outside = all.map(|one| largest(outside(one.bounds.cx), outside(one.bounds.cy))).fold(0.0, largest);
-        let mut checks = vec![Check::new("centres are inside of the picture", outside, 1e-6)];
+        let mut checks = vec![Check::new("centres are inside the picture", outside, 1e-6)];
         checks.extend(variance);
         let profile = |(query, boxes): (usize, Vec<QueryBox>)| {
             let firing: Vec<QueryBox> = boxes.iter().filter(fires).copied().collect();
@@ -153,7 +153,7 @@ impl QueryBoxes {
     }
 }
 
-/// Means over boxes; none when there are none.
+/// Means over boxes; `None` if there are none.
 fn usual(boxes: &[QueryBox]) -> Option<UsualBox> {
     let count = boxes.len() as f64;
     let mean = |of: &dyn Fn(&QueryBox) -> f64| boxes.iter().map(of).sum::<f64>() / count;
@@ -167,7 +167,7 @@ fn usual(boxes: &[QueryBox]) -> Option<UsualBox> {
     })
 }
 
-/// The share of the variance that is between groups, with the law of total variance.
+/// The fraction of the variance that is between groups, with the law of total variance.
 fn between_share(groups: &[Vec<[f64; 2]>]) -> (Option<f64>, Option<Check>) {
     let mean = |points: &mut dyn Iterator<Item = [f64; 2]>| {
         let (mut sum, mut count) = ([0.0; 2], 0.0);

@@ -214,7 +214,7 @@ mod tests {
         let gamma = WIDTHS.random(1);
         let input = random([2, 5, 3, 4], 2);
         let actual = values(&gamma.forward(input.clone()));
-        let (input, twin) = (naive::Maps::from(&input), naive::Gamma::from(&gamma));
+        let (input, twin) = (naive::Images::from(&input), naive::Gamma::from(&gamma));
         for batch in 0..2 {
             for pixel in 0..12 {
                 let expected = twin.apply(&(0..5).map(|channel| input.at(batch, channel, pixel)).collect::<Vec<_>>());

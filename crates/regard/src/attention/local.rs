@@ -207,7 +207,7 @@ mod tests {
                 let options = Local { heads: 2, window, relative, scale };
                 let inputs = maps([2, 8, 4, 5], 6);
                 let (out, weights) = attend(inputs.clone(), &options);
-                let [query, key, value] = inputs.each_ref().map(naive::Maps::from);
+                let [query, key, value] = inputs.each_ref().map(naive::Images::from);
                 let (twin_out, twin_weights) = naive::local(&query, &key, &value, &options);
                 assert_eq!((out.dims(), weights.dims()), ([2, 6, 4, 5], [2, 2, window * window, 20]));
                 naive::assert_twin(&out, &twin_out);

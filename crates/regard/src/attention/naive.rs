@@ -7,21 +7,21 @@ use super::{Local, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwis
 use crate::testing::values;
 
 /// `[B, C, H, W]` numbers.
-pub struct Maps {
+pub struct Images {
     values: Vec<f64>,
     pub batch: usize,
     pub channels: usize,
     pub size: (usize, usize),
 }
 
-impl From<&Tensor<4>> for Maps {
+impl From<&Tensor<4>> for Images {
     fn from(tensor: &Tensor<4>) -> Self {
         let [batch, channels, height, width] = tensor.dims();
         Self { values: wide(tensor), batch, channels, size: (height, width) }
     }
 }
 
-impl Maps {
+impl Images {
     pub fn at(&self, batch: usize, channel: usize, pixel: usize) -> f64 {
         self.values[(batch * self.channels + channel) * self.pixels() + pixel]
     }
@@ -101,7 +101,7 @@ fn relative_score(relative: &Relative, head: usize, query: &[f64], row_offset: u
 }
 
 /// Output `[B, C, H, W]` and weights `[B, A, k*k, H*W]`.
-pub fn local(query: &Maps, key: &Maps, value: &Maps, options: &Local) -> (Vec<f64>, Vec<f64>) {
+pub fn local(query: &Images, key: &Images, value: &Images, options: &Local) -> (Vec<f64>, Vec<f64>) {
     let (heads, window, pixels) = (options.heads, options.window, query.pixels());
     let (head_width, value_width) = (query.channels / heads, value.channels / heads);
     let mut out = vec![0.0; query.batch * value.channels * pixels];
@@ -188,8 +188,8 @@ impl Layer {
 
 /// Output `[B, C, H, W]` and weights `[B, Cw, k*k, H*W]`; `position` is `[1, 2, H, W]`.
 pub fn pairwise(
-    [phi, psi, beta]: [&Maps; 3],
-    position: Option<&Maps>,
+    [phi, psi, beta]: [&Images; 3],
+    position: Option<&Images>,
     gamma: &Gamma,
     options: &Pairwise,
 ) -> (Vec<f64>, Vec<f64>) {
@@ -229,8 +229,8 @@ fn pair_relation(relation: PairRelation, own: &[f64], other: &[f64]) -> Vec<f64>
 
 /// Output `[B, C, H, W]` and weights `[B, Cw, k*k, H*W]`.
 pub fn patchwise(
-    phi: Option<&Maps>,
-    [psi, beta]: [&Maps; 2],
+    phi: Option<&Images>,
+    [psi, beta]: [&Images; 2],
     gamma: &Gamma,
     options: &Patchwise,
 ) -> (Vec<f64>, Vec<f64>) {
@@ -263,7 +263,7 @@ pub fn patchwise(
 
 /// The weighted sum over every reflected footprint; each pixel has weights `[Cw, k*k]`.
 fn by_footprint(
-    beta: &Maps,
+    beta: &Images,
     shared: usize,
     window: usize,
     weigh: impl Fn(usize, usize, &[usize]) -> Vec<f64>,
@@ -290,7 +290,7 @@ fn by_footprint(
 }
 
 /// Output `[B, C, H, W]`; `values[m]` is the m-th value map, `mixture` is `[M, b, b]`.
-pub fn stem(query: &Maps, key: &Maps, value_maps: &[Maps], mixture: &[f64], options: &Stem) -> Vec<f64> {
+pub fn stem(query: &Images, key: &Images, value_maps: &[Images], mixture: &[f64], options: &Stem) -> Vec<f64> {
     let (heads, block, pixels) = (options.heads, options.block, query.pixels());
     let (_, width) = query.size;
     let (head_width, channels) = (query.channels / heads, value_maps[0].channels);

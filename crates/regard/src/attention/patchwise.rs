@@ -272,7 +272,7 @@ mod tests {
                 let inputs = maps(2, 4, 3);
                 let (out, weights) = attend(inputs.clone(), &options);
                 assert_eq!((out.dims(), weights.dims()), ([2, 4, 4, 3], [2, 2, window * window, 12]));
-                let [phi, psi, beta] = inputs.each_ref().map(naive::Maps::from);
+                let [phi, psi, beta] = inputs.each_ref().map(naive::Images::from);
                 let twin = naive::Gamma::from(&widths(&options, true).random(7));
                 let (twin_out, twin_weights) = naive::patchwise(Some(&phi), [&psi, &beta], &twin, &options);
                 naive::assert_twin(&out, &twin_out);
@@ -287,7 +287,7 @@ mod tests {
             let options = Patchwise { relation: PatchRelation::Concatenation, window };
             let inputs = maps(1, 6, 7);
             let (out, _) = attend(inputs.clone(), &options);
-            let [phi, psi, beta] = inputs.each_ref().map(naive::Maps::from);
+            let [phi, psi, beta] = inputs.each_ref().map(naive::Images::from);
             let twin = naive::Gamma::from(&widths(&options, true).random(7));
             naive::assert_twin(&out, &naive::patchwise(Some(&phi), [&psi, &beta], &twin, &options).0);
         }
@@ -298,7 +298,7 @@ mod tests {
         let options = Patchwise { relation: PatchRelation::Concatenation, window: 3 };
         let ([_, psi, beta], gamma) = (maps(2, 4, 3), widths(&options, false).random(7));
         let out = patchwise(None, psi.clone(), beta.clone(), &gamma, &options, &mut Pass::silent()).out;
-        let (psi, beta, twin) = (naive::Maps::from(&psi), naive::Maps::from(&beta), naive::Gamma::from(&gamma));
+        let (psi, beta, twin) = (naive::Images::from(&psi), naive::Images::from(&beta), naive::Gamma::from(&gamma));
         naive::assert_twin(&out, &naive::patchwise(None, [&psi, &beta], &twin, &options).0);
     }
 

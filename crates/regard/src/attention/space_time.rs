@@ -224,7 +224,7 @@ fn window_start(centre: usize, size: usize, length: usize) -> usize {
 }
 
 /// Local windows as bands: queries whose windows cover the same rows share these rows as keys, and a mask hides
-/// the columns outside of each window. Keys for every single window would be sixteen copies of the clip on a grid
+/// the columns outside each window. Keys for every single window would be sixteen copies of the clip on a grid
 /// of 14×14, one mask over everything four times the work; bands are four copies and twice the work.
 fn bands(grid: ClipGrid) -> Vec<Sequences> {
     let (high, wide) = (grid.height.div_ceil(2), grid.width.div_ceil(2));

@@ -287,10 +287,10 @@ mod tests {
                 let (out, weights) = attend(&inputs, &options);
                 assert_eq!(out.dims(), [2, 6, 2 * block, 3 * block]);
                 assert_eq!(weights.dims(), [12, 2, block * block, block * block]);
-                let maps: Vec<naive::Maps> =
-                    inputs.values.iter_dim(1).map(|map| naive::Maps::from(&map.squeeze_dim::<4>(1))).collect();
+                let maps: Vec<naive::Images> =
+                    inputs.values.iter_dim(1).map(|map| naive::Images::from(&map.squeeze_dim::<4>(1))).collect();
                 let mixture: Vec<f64> = values(&mixture(block)).into_iter().map(f64::from).collect();
-                let (query, key) = (naive::Maps::from(&inputs.query), naive::Maps::from(&inputs.key));
+                let (query, key) = (naive::Images::from(&inputs.query), naive::Images::from(&inputs.key));
                 naive::assert_twin(&out, &naive::stem(&query, &key, &maps, &mixture, &options));
             }
         }

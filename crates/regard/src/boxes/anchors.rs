@@ -1,39 +1,39 @@
-//! Anchors: boxes of some sizes and shapes at every place of a feature map, from which a detector starts.
+//! Anchors: reference boxes of several sizes and shapes at every cell of a feature map.
 //! Ren et al. 2015, "Faster R-CNN", arXiv:1506.01497.
 //!
-//! Two programs have two rules; each is kept to the pixel, since weights were trained with it. In both of them the anchors
-//! of the first place are centred on the corner of the picture, not on the middle of a cell.
+//! torchvision and detectron2 have different rules, which agree to the pixel here, since weights were trained with them. In
+//! both, the anchors of the first cell are centred on the corner of the picture, not on the centre of the cell.
 
 use serde::{Deserialize, Serialize};
 
 use super::Corners;
 use crate::Error;
 
-/// Sizes and shapes, and whose rule makes boxes of them.
+/// Sizes, shapes, and the rule that combines them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Anchors {
-    /// Of each level, the finest first: roots of areas in pixels.
+    /// For each level, finest first: square roots of areas in pixels.
     pub sizes: Vec<Vec<f32>>,
     /// Height over width.
     pub ratios: Vec<f32>,
     pub rule: AnchorRule,
 }
 
-/// How sizes become boxes.
+/// How sizes and shapes become boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnchorRule {
-    /// Shapes outside, sizes inside; half sides are rounded to whole pixels, halves to even; a stride is the side of the
+    /// Ordered by shape, then size; half sides are rounded to whole pixels, ties to even; a stride is the side of the
     /// padded picture over that of the map, rounded down.
     Torchvision,
-    /// Sizes outside, shapes inside; not rounded; the stride is that of the level.
+    /// Ordered by size, then shape; not rounded; the stride is that of the level.
     Detectron2,
 }
 
 impl Anchors {
-    /// Three sizes a level, each the last one times the third root of two, cut to whole pixels as torchvision does; three
-    /// shapes.
+    /// Three sizes per level, each the previous one times the cube root of two, truncated to whole pixels as in torchvision;
+    /// three shapes.
     #[must_use]
     pub fn three_scales(sizes: &[u32]) -> Self {
         let level = |size: &u32| {
@@ -50,7 +50,7 @@ impl Anchors {
     }
 
     /// # Errors
-    /// When there are no sizes or shapes, one is not positive, or levels have different numbers of them.
+    /// When there are no sizes or shapes, one is not positive, or levels differ in their numbers.
     pub fn validate(&self) -> Result<(), Error> {
         let per_place = self.sizes.first().map_or(0, Vec::len);
         let numbers = self.sizes.iter().flatten().chain(&self.ratios);
@@ -68,13 +68,13 @@ impl Anchors {
         }
     }
 
-    /// Anchors of a place.
+    /// Number of anchors per cell.
     #[must_use]
     pub fn per_place(&self) -> usize {
         self.sizes.first().map_or(0, Vec::len) * self.ratios.len()
     }
 
-    /// The anchors of the place at 0, 0.
+    /// The anchors of the cell at 0, 0.
     #[must_use]
     pub fn cell(&self, level: usize) -> Vec<Corners> {
         let sizes = &self.sizes[level];
@@ -102,7 +102,7 @@ impl Anchors {
         }
     }
 
-    /// The anchors of all places of a level, row by row, those of a place together.
+    /// The anchors of all cells of a level, row by row, those of a cell together.
     ///
     /// `image` are rows and columns of the padded picture, `grid` those of the level's map, `stride` is the level's own.
     #[must_use]

@@ -1,29 +1,29 @@
-//! Boxes relative to other boxes: shifts of the centre in sides of the other one, and logarithms of the sides' ratios.
+//! Encodes boxes relative to reference boxes: shifts of the centre in units of the sides, and logarithms of the sides' ratios.
 //! Girshick et al. 2014, "R-CNN", arXiv:1311.2524. As torchvision's `BoxCoder` and detectron2's `Box2BoxTransform`.
 
 use burn::tensor::Tensor;
 
 use super::{Corners, to_tensor};
 
-/// What differences are multiplied with before a model learns them: those of x, y, width and height.
+/// Factors of the differences of x, y, width and height before a model learns them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoxCoder {
     pub weights: [f32; 4],
 }
 
-/// The most that a logarithm of sides may grow: no box becomes more than 62.5 times as large.
+/// Upper limit of logarithms of sides: no box becomes more than 62.5 times as large.
 const LARGEST: f64 = 4.135_166_556_742_356; // ln(1000 / 16)
 
 impl BoxCoder {
-    /// Of anchors.
+    /// For anchors.
     pub const ANCHORS: Self = Self { weights: [1.0; 4] };
-    /// Of regions in the second stage.
+    /// For regions in the second stage.
     pub const REGIONS: Self = Self { weights: [10.0, 10.0, 5.0, 5.0] };
 
-    /// What a model should say at `references[i]` for the object `boxes[i]`.
+    /// The target deltas at `references[i]` for the object `boxes[i]`.
     ///
     /// # Panics
-    /// When they are not in pairs.
+    /// When their numbers differ.
     #[must_use]
     pub fn encode(&self, boxes: &[Corners], references: &[Corners]) -> Vec<[f32; 4]> {
         assert_eq!(boxes.len(), references.len(), "encode: boxes in pairs");
@@ -37,7 +37,7 @@ impl BoxCoder {
             .collect()
     }
 
-    /// The box that a model means by `deltas` at `reference`.
+    /// Decodes the box of `deltas` at `reference`.
     #[must_use]
     pub fn decode(&self, deltas: [f32; 4], reference: Corners) -> Corners {
         let [x, y, w, h] = centred(reference);
@@ -50,7 +50,7 @@ impl BoxCoder {
     /// The same with a gradient: `[N, 4]` at N references.
     ///
     /// # Panics
-    /// When there is not one reference for each row.
+    /// When the number of references is not the number of rows.
     #[must_use]
     pub fn decode_tensor(&self, deltas: Tensor<2>, references: &[Corners]) -> Tensor<2> {
         let [count, _] = deltas.dims();
@@ -73,14 +73,14 @@ fn centred([x1, y1, x2, y2]: Corners) -> [f32; 4] {
     [x1 + 0.5 * w, y1 + 0.5 * h, w, h]
 }
 
-/// The part of a box inside of a picture of `[rows, columns]`.
+/// The part of a box inside a picture of `[rows, columns]`.
 #[must_use]
 pub fn clip([x1, y1, x2, y2]: Corners, [rows, columns]: [usize; 2]) -> Corners {
     let inside = |x: f32, size: usize| x.clamp(0.0, size as f32);
     [inside(x1, columns), inside(y1, rows), inside(x2, columns), inside(y2, rows)]
 }
 
-/// Whether both sides are at least so long.
+/// Whether both sides have at least this length.
 #[must_use]
 pub fn has_sides([x1, y1, x2, y2]: Corners, side: f32) -> bool {
     x2 - x1 >= side && y2 - y1 >= side

@@ -1,4 +1,4 @@
-//! Losses of detectors: focal loss, generalised overlap of pairs, smooth L1. Fused on the CPU where a kernel pays.
+//! Losses of detectors: focal loss, generalised IoU of pairs, smooth L1. Fused on the CPU if that is faster.
 
 use burn::tensor::activation::{log_sigmoid, sigmoid};
 use burn::tensor::{Tensor, TensorData};
@@ -10,7 +10,7 @@ use crate::fused::{self, Kernel, Saved};
 
 /// The sigmoid focal loss of rows of logits `[R, K]`, summed; arXiv:1708.02002.
 ///
-/// A row has a target (a class, background, or nothing to learn) and a weight, such as one over the objects of its picture.
+/// A row has a target (a class, background, or ignored) and a weight, such as one over the number of objects of its picture.
 ///
 /// # Panics
 /// When there is not one target and one weight for each row, or a target is not among the logits.
@@ -30,7 +30,7 @@ pub fn sigmoid_focal(
     plain_focal(logits, &targets, &weights, [alpha, gamma])
 }
 
-/// By its definition.
+/// The definition.
 fn plain_focal(logits: Tensor<2>, targets: &[FocalTarget], weights: &[f32], [alpha, gamma]: [f32; 2]) -> Tensor<1> {
     let [rows, classes] = logits.dims();
     // 1 for a target, -1 for other classes: the logit of the right answer
@@ -106,7 +106,7 @@ impl Kernel<1> for Giou {
     }
 }
 
-/// `|d|`, rounded off below `beta`: `d^2 / (2 beta)` there, `|d| - beta / 2` beyond; 0 is L1. Each element alone.
+/// Smooth L1, element-wise: `d^2 / (2 beta)` below `beta`, `|d| - beta / 2` beyond; 0 is L1.
 pub fn smooth_l1<const D: usize>(a: Tensor<D>, b: Tensor<D>, beta: f64) -> Tensor<D> {
     let distance = (a - b).abs();
     if beta == 0.0 {
@@ -116,7 +116,7 @@ pub fn smooth_l1<const D: usize>(a: Tensor<D>, b: Tensor<D>, beta: f64) -> Tenso
     near.clone() * near.clone().mul_scalar(0.5 / beta) + (distance - near)
 }
 
-/// The cross-entropy of a yes or no (1 or 0), from logits. Each element alone.
+/// Binary cross-entropy from logits, element-wise; targets are 1 or 0.
 pub fn binary_cross_entropy<const D: usize>(logits: Tensor<D>, targets: Tensor<D>) -> Tensor<D> {
     // ln(1 + e^x) - t x
     log_sigmoid(logits.clone().neg()).neg() - logits * targets

@@ -1,8 +1,8 @@
-//! Which object an anchor or region shall learn, by intersection over union.
+//! Matches anchors or regions with objects, by intersection over union.
 //! Ren et al. 2015, "Faster R-CNN", arXiv:1506.01497.
 //!
-//! As torchvision's and detectron2's `Matcher`, with one difference: an object that no anchor touches is matched to none.
-//! There it would be matched to all anchors, since all of them share its best overlap of zero.
+//! As torchvision's and detectron2's `Matcher`, with one difference: an object without overlap with any anchor is not matched.
+//! There it would be matched with all anchors, since all share its best overlap of zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,22 +12,22 @@ use super::{Corners, pairwise_iou};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Matcher {
-    /// At least this: an object.
+    /// IoU from which on a box is positive.
     pub object: f32,
-    /// Less than this: background.
+    /// IoU below which a box is background.
     pub background: f32,
-    /// Whether the best anchors of an object are matched whatever their overlap: all that reach the best one, each to the
-    /// object that the anchor itself overlaps most, which may be another.
+    /// Whether the best anchors of an object are matched regardless of their overlap: all that reach the best one, each with
+    /// the object that the anchor itself overlaps most, which may be another.
     pub best_of_object: bool,
 }
 
-/// What an anchor or region shall learn.
+/// The match of an anchor or region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// The object of this number.
+    /// The object with this index.
     Object(usize),
     Background,
-    /// Between the thresholds: nothing.
+    /// Between the thresholds: ignored.
     Ignored,
 }
 
@@ -60,7 +60,7 @@ impl Matcher {
         }
         let judged = |&(object, overlap): &(usize, f32)| match overlap {
             _ if overlap >= self.object => Match::Object(object),
-            // a NaN is no overlap
+            // NaN counts as no overlap
             _ if overlap >= self.background => Match::Ignored,
             _ => Match::Background,
         };

@@ -1,7 +1,7 @@
-//! Boxes: what detectors compute with them. Formulas without parameters.
+//! Operations on boxes for detectors: formulas without parameters.
 //!
-//! Boxes are left, top, right and bottom in pixels unless a name says otherwise. What is differentiable takes tensors;
-//! what chooses (matching, sampling, suppression) takes slices and has no gradient.
+//! Boxes are left, top, right and bottom in pixels unless a name says otherwise. Differentiable operations take tensors;
+//! selections (matching, sampling, suppression) take slices and have no gradient.
 
 mod anchors;
 mod coder;
@@ -19,7 +19,7 @@ pub use regard_kernels::focal::FocalTarget;
 pub use regard_kernels::nms::{nms, nms_by_class};
 pub use regard_kernels::roi_align::{RoiAlign, SamplingPoints};
 pub use roi_align::{Level, LevelRule, roi_align, roi_align_levels};
-pub use sampler::{Balance, Draw, RandomSampler, Sampler};
+pub use sampler::{Balance, DrawId, RandomSampler, Sampler};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -32,7 +32,7 @@ pub fn to_tensor(boxes: &[Corners], device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(boxes.as_flattened().to_vec(), [boxes.len(), 4]), device)
 }
 
-/// The rows of these numbers, `[N, ..] -> [len, ..]`.
+/// The rows with these indices, `[N, ..] -> [len, ..]`.
 #[must_use]
 pub fn rows<const D: usize>(tensor: Tensor<D>, numbers: &[usize]) -> Tensor<D> {
     let numbers: Vec<i64> = numbers.iter().map(|number| *number as i64).collect();

@@ -1,8 +1,8 @@
-//! RoIAlign as a differentiable operation: the features inside of a region as a grid of fixed size.
+//! RoIAlign as a differentiable operation: the features inside a region as a grid of fixed size.
 //! He et al. 2017, "Mask R-CNN", arXiv:1703.06870; levels of a pyramid by Lin et al. 2017, arXiv:1612.03144.
 //!
-//! Fused on the CPU. Elsewhere a grid is a product of three matrices: how much each row of the map counts, the map, and how
-//! much each column counts.
+//! Fused on the CPU. Elsewhere a grid is a product of three matrices: the weights of the map's rows, the map, and
+//! the weights of its columns.
 
 use burn::tensor::{Tensor, TensorData};
 use regard_kernels::roi_align::{Regions, RoiAlign};
@@ -13,10 +13,10 @@ use crate::fused::{self, Kernel, Saved};
 
 /// `[B, C, H, W] -> [R, C, rows, columns]`: region i is `corners[i]`, in pixels of the picture, of image `images[i]`.
 ///
-/// Regions have no gradient. Without regions there is nothing to give: the result has no rows.
+/// Regions have no gradient. Without regions the result has no rows.
 ///
 /// # Panics
-/// When there is not one image for each region, or one is not in the batch.
+/// When the numbers of images and regions differ, or an image is not in the batch.
 pub fn roi_align(features: Tensor<4>, images: &[usize], corners: &[Corners], align: RoiAlign) -> Tensor<4> {
     let (shape, count) = (features.dims(), corners.len());
     assert!(images.len() == count, "roi_align: {} images for {count} regions", images.len());
@@ -54,7 +54,7 @@ impl Kernel<1> for Aligned {
     }
 }
 
-/// Regions that are taken together: the product with the rows is `[C, regions * rows, W]`.
+/// Regions per product: that with the rows is `[C, regions * rows, W]`.
 const TOGETHER: usize = 64;
 
 fn plain(features: &Tensor<4>, images: &[usize], corners: &[Corners], align: RoiAlign) -> Tensor<4> {
@@ -87,17 +87,17 @@ fn plain(features: &Tensor<4>, images: &[usize], corners: &[Corners], align: Roi
     rows(Tensor::cat(grids, 0), &inverse(&order))
 }
 
-/// For each number its place in the order.
+/// The inverse of a permutation.
 fn inverse(order: &[usize]) -> Vec<usize> {
     let mut places = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &number)| places[number] = place);
     places
 }
 
-/// Which level of a pyramid a region is read from: a region of `scale` pixels from `level`, each twice as large one higher.
+/// The level of a pyramid for a region: a region of `scale` pixels is read from `level`, one twice as large from the next.
 ///
-/// As torchvision has it. detectron2 adds its small number before the logarithm, 1e-8, which only a side within 1e-6 of the
-/// limit between two levels can tell.
+/// As in torchvision. detectron2 adds 1e-8 before the logarithm, which matters only for a side within 1e-6 of the
+/// limit between two levels.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LevelRule {
@@ -108,7 +108,7 @@ pub struct LevelRule {
 }
 
 impl LevelRule {
-    /// That of feature pyramids.
+    /// The rule of feature pyramids.
     pub const PAPER: Self = Self { scale: 224.0, level: 4 };
 
     /// A level from `lowest` to `highest`.
@@ -116,7 +116,7 @@ impl LevelRule {
     pub fn level(self, [x1, y1, x2, y2]: Corners, lowest: usize, highest: usize) -> usize {
         let side = ((x2 - x1) * (y2 - y1)).sqrt();
         let level = (self.level as f32 + (side / self.scale).log2() + 1e-6).floor();
-        // a NaN becomes the lowest level
+        // NaN becomes the lowest level
         (level.max(lowest as f32) as usize).min(highest)
     }
 }
@@ -126,11 +126,11 @@ impl LevelRule {
 pub struct Level {
     /// `[B, C, H, W]`
     pub map: Tensor<4>,
-    /// Pixels of the picture from one place to the next: a power of two.
+    /// Stride in pixels of the picture: a power of two.
     pub stride: usize,
 }
 
-/// Each region from its own level; `align`'s scale is that of the level. One level needs no rule.
+/// Reads each region from its level; `align`'s scale is set to the level's. A single level needs no rule.
 ///
 /// # Panics
 /// As [`roi_align`], and when there is no level.

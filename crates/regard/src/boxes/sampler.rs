@@ -1,52 +1,52 @@
-//! Which anchors or regions of an image learn in a step: a fixed number, with at most some share of objects.
+//! Samples the anchors or regions of an image that are learned in a step: a fixed number, with a maximum fraction of objects.
 //! Girshick 2015, "Fast R-CNN", arXiv:1504.08083.
 //!
-//! What is drawn depends on the seed, the step and the image alone. Tests and whoever compares losses with another program
-//! bring a [`Sampler`] of their own.
+//! Draws depend on the seed, the step and the image alone. Tests, and comparisons of losses with other libraries,
+//! use their own [`Sampler`].
 
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 
 use crate::random::{Purpose, generator};
 
-/// How many are drawn.
+/// How many samples are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Balance {
-    /// Of an image.
+    /// Per image.
     pub count: usize,
-    /// The most objects among them, as a share.
+    /// Maximum fraction of objects.
     pub positive: f64,
 }
 
-/// For what and where something is drawn.
+/// Identifies a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Draw {
+pub enum DrawId {
     /// Anchors of an image of the batch.
     Anchors { image: usize },
     /// Regions of an image of the batch.
     Regions { image: usize },
 }
 
-/// Chooses among objects and background.
+/// Samples from objects and background.
 pub trait Sampler {
-    /// Indices among `positive` and `negative`, as many as `balance` allows, those of `positive` apart.
-    fn sample(&self, draw: Draw, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2];
+    /// Samples of `positive` and of `negative`, as many as `balance` allows.
+    fn sample(&self, draw: DrawId, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2];
 }
 
 /// Draws without replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomSampler {
     pub seed: u64,
-    /// One that no other batch of the run has.
+    /// Unique for each batch of the run.
     pub step: u64,
 }
 
 impl Sampler for RandomSampler {
-    fn sample(&self, draw: Draw, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2] {
+    fn sample(&self, draw: DrawId, positive: &[usize], negative: &[usize], balance: Balance) -> [Vec<usize>; 2] {
         let place = match draw {
-            Draw::Anchors { image } => 2 * image as u64,
-            Draw::Regions { image } => 2 * image as u64 + 1,
+            DrawId::Anchors { image } => 2 * image as u64,
+            DrawId::Regions { image } => 2 * image as u64 + 1,
         };
         let mut random = generator(self.seed, Purpose::Sample, [self.step, place]);
         let mut some = |of: &[usize], count: usize| {

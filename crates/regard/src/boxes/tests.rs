@@ -1,4 +1,4 @@
-//! Held to torchvision, and laws of what chooses.
+//! Comparison with torchvision, and laws of selections.
 
 use super::*;
 use crate::device;
@@ -219,21 +219,21 @@ fn a_sample_has_its_size_its_share_and_depends_on_seed_step_and_image_alone() {
     let balance = Balance { count: 64, positive: 0.25 };
     let sampler = RandomSampler { seed: 3, step: 5 };
     let draw = |sampler: RandomSampler, draw| sampler.sample(draw, &positive, &negative, balance);
-    let [objects, background] = draw(sampler, Draw::Anchors { image: 1 });
+    let [objects, background] = draw(sampler, DrawId::Anchors { image: 1 });
     assert_eq!((objects.len(), background.len()), (16, 48));
     for (drawn, of) in [(&objects, &positive), (&background, &negative)] {
         assert!(drawn.iter().all(|index| of.contains(index)) && drawn.windows(2).all(|pair| pair[0] < pair[1]));
     }
-    assert_eq!(draw(sampler, Draw::Anchors { image: 1 }), [objects.clone(), background.clone()]);
+    assert_eq!(draw(sampler, DrawId::Anchors { image: 1 }), [objects.clone(), background.clone()]);
     for other in [
-        draw(sampler, Draw::Regions { image: 1 }),
-        draw(sampler, Draw::Anchors { image: 2 }),
-        draw(RandomSampler { step: 6, ..sampler }, Draw::Anchors { image: 1 }),
-        draw(RandomSampler { seed: 4, ..sampler }, Draw::Anchors { image: 1 }),
+        draw(sampler, DrawId::Regions { image: 1 }),
+        draw(sampler, DrawId::Anchors { image: 2 }),
+        draw(RandomSampler { step: 6, ..sampler }, DrawId::Anchors { image: 1 }),
+        draw(RandomSampler { seed: 4, ..sampler }, DrawId::Anchors { image: 1 }),
     ] {
         assert_ne!(other, [objects.clone(), background.clone()]);
     }
     // too few objects: background fills up; too little of both: all of it
-    assert_eq!(sampler.sample(Draw::Anchors { image: 0 }, &[7], &negative, balance).map(|some| some.len()), [1, 63]);
-    assert_eq!(sampler.sample(Draw::Anchors { image: 0 }, &[7], &[8], balance), [vec![7], vec![8]]);
+    assert_eq!(sampler.sample(DrawId::Anchors { image: 0 }, &[7], &negative, balance).map(|some| some.len()), [1, 63]);
+    assert_eq!(sampler.sample(DrawId::Anchors { image: 0 }, &[7], &[8], balance), [vec![7], vec![8]]);
 }

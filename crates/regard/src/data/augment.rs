@@ -1,6 +1,6 @@
-//! What happens to a picture before a model is trained on it.
+//! Augmentations of pictures.
 //!
-//! Changes that PIL has are PIL's to the bit (`reference/augment.py`), except for the blur, which is an exact Gaussian.
+//! Changes that PIL has agree with PIL to the bit (`reference/augment.py`), except for the blur, which is an exact Gaussian.
 
 mod blur;
 mod change;
@@ -21,23 +21,23 @@ use serde::{Deserialize, Serialize};
 use super::{Picture, Preprocess, limits};
 use crate::Error;
 
-/// Random changes of one picture, in the order in which they are made; everything is off by default.
+/// Random changes of one picture, in the order in which they are applied; all are off by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Augment {
     pub crop: Crop,
-    /// Probability that left and right are exchanged.
+    /// Probability of a horizontal flip.
     pub flip: f64,
-    /// Probability that the picture is turned upside-down (rows reversed).
+    /// Probability of a vertical flip.
     pub upside_down: f64,
-    /// Whether it is turned by 0, 90, 180 or 270 degrees, each as likely; where the image is not square, by 0 or 180.
+    /// Rotation by 0, 90, 180 or 270 degrees with equal probability; by 0 or 180 if the image is not square.
     pub quarter_turns: bool,
     pub rand_augment: Option<RandAugment>,
-    /// DeiT-III's: one of grayscale, solarize and blur, each as likely.
+    /// DeiT-III's 3-Augment: one of grayscale, solarize and blur, with equal probability.
     pub three_augment: bool,
-    /// Probability of gray.
+    /// Probability of grayscale.
     pub grayscale: f64,
-    /// Probability that levels of 128 and more are inverted.
+    /// Probability of solarize: levels of 128 and more are inverted.
     pub solarize: f64,
     /// Probability of a Gaussian blur of radius 0.1 to 2.
     pub blur: f64,
@@ -47,14 +47,14 @@ pub struct Augment {
     pub erase: f64,
 }
 
-/// Which part of a picture.
+/// Which part of a picture is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Crop {
-    /// The middle, as for a test.
+    /// The centre, as in evaluation.
     #[default]
     Middle,
-    /// A part of this share of the area and of this aspect, resized: `{ random-resized = { area = [0.08, 1.0], aspect = [0.75, 1.3333] } }`.
+    /// A part of this fraction of the area and of this aspect, resized: `{ random-resized = { area = [0.08, 1.0], aspect = [0.75, 1.3333] } }`.
     RandomResized { area: [f64; 2], aspect: [f64; 2] },
     /// DeiT-III's: resized by the short side, padded by reflection, cropped: `{ random = { padding = 4 } }`.
     Random { padding: usize },
@@ -64,11 +64,11 @@ pub enum Crop {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RandAugment {
-    /// Strength from 0 to 10.
+    /// Magnitude from 0 to 10.
     pub magnitude: f64,
-    /// Deviation of the strength.
+    /// Standard deviation of the magnitude.
     pub std: f64,
-    /// Operations for each picture.
+    /// Operations per picture.
     pub operations: usize,
     /// Probability of each of them.
     pub probability: f64,
@@ -124,8 +124,8 @@ impl Augment {
         self.draw(picture.size(), preprocess, image, random).image(picture, preprocess)
     }
 
-    /// What happens to pictures of this size: everything random is drawn here, so that it can be done to all frames of a
-    /// clip, and to boxes.
+    /// The changes of pictures of this size. All random numbers are drawn here, so that the changes can be applied to all
+    /// frames of a clip, and to boxes.
     ///
     /// # Panics
     /// When a side of the image is zero, or where `validate` has an error.
@@ -173,19 +173,19 @@ impl Augment {
     }
 }
 
-/// True with this probability; what never happens draws nothing.
+/// True with this probability; a probability of zero draws nothing.
 fn chance(probability: f64, random: &mut impl Rng) -> bool {
     probability > 0.0 && random.random::<f64>() < probability
 }
 
-/// How wide a blur is.
+/// Deviation of a blur.
 fn radius(random: &mut impl Rng) -> f64 {
     random.random_range(0.1..=2.0)
 }
 
 /// Rows and columns of a part of the area of `size`; the aspect is columns / rows, its logarithm even.
 ///
-/// It may be too large, or nothing; who asks draws again.
+/// It may be too large or empty; the caller then draws again.
 fn rectangle(size: [usize; 2], area: [f64; 2], aspect: [f64; 2], random: &mut impl Rng) -> [usize; 2] {
     let area = (size[0] * size[1]) as f64 * random.random_range(area[0]..=area[1]);
     let aspect = random.random_range(aspect[0].ln()..=aspect[1].ln()).exp();

@@ -1,8 +1,8 @@
-//! What a model is trained on in one step.
+//! Batches of pictures with their classes.
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// Pictures ready for a model, and what it should answer.
+/// Pictures prepared for a model, and their targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// `[B, C, H, W]`
@@ -16,14 +16,14 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     pub class: usize,
-    /// The class of the picture that was mixed in; the same one when nothing was.
+    /// The class of the picture that was mixed in; the same class if none was.
     pub other: usize,
-    /// The share of `class`: 1 when nothing was mixed in.
+    /// The weight of `class`: 1 if nothing was mixed in.
     pub share: f32,
 }
 
 impl Target {
-    /// A picture that is nothing but itself.
+    /// The target of a picture that is not mixed.
     #[must_use]
     pub const fn pure(class: usize) -> Self {
         Self { class, other: class, share: 1.0 }

@@ -1,4 +1,4 @@
-//! As many channels as a model takes.
+//! Pictures with the number of channels that a model takes.
 
 use crate::Error;
 

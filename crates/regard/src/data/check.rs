@@ -1,4 +1,4 @@
-//! What is wrong with a dataset, before anybody trains on it.
+//! Checks a dataset before training.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::dataset::{Part, Parts};
 
-/// A class is too rare when another has more than so many times its training pictures.
+/// A dataset is imbalanced if a class has more than this many times the training pictures of another.
 pub const MOST_IMBALANCE: f64 = 10.0;
 
 /// What was found in the parts of a dataset.
@@ -18,14 +18,14 @@ pub struct Report {
     pub validation: usize,
     pub test: usize,
     pub classes: Vec<ClassCount>,
-    /// None without a picture.
+    /// `None` if there are no pictures.
     pub sizes: Option<Sizes>,
     pub unreadable: Vec<Unreadable>,
     /// Pictures with the same pixels as another.
     pub duplicates: Vec<Copies>,
-    /// Classes with fewer pictures than asked for, or none in a part.
+    /// Classes with too few pictures, or none in a part.
     pub few: Vec<ClassCount>,
-    /// Training pictures of the largest class for one of the smallest; none when a class has none.
+    /// Training pictures of the largest class divided by those of the smallest; `None` if a class has none.
     pub imbalance: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ pub struct Sizes {
     pub smallest: [usize; 2],
     /// With the most pixels.
     pub largest: [usize; 2],
-    /// The median of rows and that of columns.
+    /// Medians of rows and of columns.
     pub typical: [usize; 2],
 }
 
@@ -61,9 +61,9 @@ pub struct Unreadable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Copies {
     pub pictures: Vec<Occurrence>,
-    /// They are not all of one class.
+    /// They have different classes.
     pub conflict: bool,
-    /// They are in more than one part, so that a model is measured on what it was trained or chosen with.
+    /// They are in more than one part, so that a model is evaluated on pictures that it was trained or chosen on.
     pub leak: bool,
 }
 
@@ -81,7 +81,7 @@ impl Report {
         self.duplicates.iter().filter(|copies| copies.leak)
     }
 
-    /// Copies that are of different classes.
+    /// Copies with different classes.
     pub fn conflicts(&self) -> impl Iterator<Item = &Copies> {
         self.duplicates.iter().filter(|copies| copies.conflict)
     }
@@ -96,7 +96,7 @@ impl Report {
     }
 }
 
-/// A picture as it was found.
+/// A picture that was read.
 struct Seen {
     part: Part,
     index: usize,
@@ -104,7 +104,7 @@ struct Seen {
     content: Result<([usize; 2], [u8; 32]), String>,
 }
 
-/// Reads every picture; a class should have at least `least`. `tick` is called after each.
+/// Reads every picture; a class should have at least `least`. `tick` is called after each picture.
 pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> Report {
     let dataset = |part| match part {
         Part::Validation => &parts.validation,
@@ -211,7 +211,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Pictures by class and content: a level, or none when unreadable.
+    /// Pictures by class and gray level; `None` is an unreadable one.
     #[derive(Debug)]
     struct Toy(Vec<String>, Vec<(usize, Option<u8>)>);
 
@@ -274,7 +274,7 @@ mod tests {
         let train = [(0, Some(1)), (0, Some(1)), (0, Some(2)), (1, Some(2)), (1, Some(3)), (0, Some(4))];
         let test = [(1, Some(3)), (0, Some(4)), (1, Some(5)), (0, Some(2))];
         let report = report(&train, &test, 1);
-        let told: Vec<_> = report
+        let found: Vec<_> = report
             .duplicates
             .iter()
             .map(|copies| {
@@ -292,7 +292,7 @@ mod tests {
             ("Train picture 4 b, Test picture 0 b", false, true),
             ("Train picture 5 a, Test picture 1 a", false, true),
         ];
-        assert_eq!(told, expected.map(|(pictures, conflict, leak)| (pictures.to_string(), conflict, leak)));
+        assert_eq!(found, expected.map(|(pictures, conflict, leak)| (pictures.to_string(), conflict, leak)));
         assert_eq!((report.leaks().count(), report.conflicts().count(), report.problems()), (3, 1, 4));
     }
 

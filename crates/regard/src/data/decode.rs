@@ -1,4 +1,4 @@
-//! Bytes to pixels: upright, and within bounds of memory.
+//! Decodes pictures: upright, and within limits of memory.
 //!
 //! **Orientation.** The EXIF tag 0x0112 is applied as PIL's `ImageOps.exif_transpose` does, for JPEG, PNG, WebP and TIFF:
 //! 1 is upright; 2 is flipped left to right; 3 is turned by 180 degrees; 4 is flipped top to bottom; 5 is transposed;
@@ -15,24 +15,24 @@ use std::io::Cursor;
 
 use super::MOST_PIXELS;
 
-/// The most bytes of a file, and of what a decoder makes of it.
+/// Maximum size of a file, and of its decoded picture, in bytes.
 pub(super) const MOST_BYTES: u64 = 1 << 29;
 
-/// What a decoder may take for a pixel: four channels of sixteen bits, twice.
+/// Maximum memory of a decoder per pixel: four channels of sixteen bits, twice.
 const BYTES_OF_PIXEL: u64 = 16;
 
-/// What datasets and models read.
+/// Formats of datasets and models.
 pub(super) const FORMATS: [ImageFormat; 5] =
     [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp];
 
-/// What tools that change a picture read: TIFF as well.
+/// Formats of commands that change a picture: TIFF as well.
 const ALL_FORMATS: [ImageFormat; 6] =
     [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp, ImageFormat::Tiff];
 
 /// Any picture with the channels and bits of its file, upright: JPEG, PNG, WebP, GIF, BMP or TIFF.
 ///
 /// # Errors
-/// The reason why the bytes are not a picture, or its size when that is more than [`MOST_PIXELS`].
+/// Why the bytes are not a picture, or its size if that is more than [`MOST_PIXELS`].
 pub fn decode_image(bytes: &[u8]) -> Result<DynamicImage, String> {
     decode(bytes, &ALL_FORMATS, MOST_PIXELS).map_err(|reason| match reason {
         Reason::Format => "not a JPEG, PNG, WebP, GIF, BMP or TIFF picture".into(),
@@ -42,12 +42,12 @@ pub fn decode_image(bytes: &[u8]) -> Result<DynamicImage, String> {
 
 /// Why bytes are not a picture.
 pub(super) enum Reason {
-    /// They are none of the formats.
+    /// None of the formats.
     Format,
     Other(String),
 }
 
-/// An upright picture of one of these formats with at most so many pixels; none is decoded otherwise.
+/// An upright picture of one of these formats with at most `most` pixels; a larger one is not decoded.
 pub(super) fn decode(bytes: &[u8], formats: &[ImageFormat], most: u64) -> Result<DynamicImage, Reason> {
     let (mut picture, orientation) = decode_stored(bytes, formats, most)?;
     picture.apply_orientation(orientation);
@@ -80,7 +80,7 @@ pub(super) fn decode_stored(
     let whole = match format {
         ImageFormat::Jpeg => jpeg_ends(bytes),
         ImageFormat::WebP => webp_ends(bytes),
-        // their decoders notice by themselves
+        // their decoders check this
         _ => true,
     };
     if !whole {
@@ -106,8 +106,8 @@ pub(super) fn decode_stored(
 
 const PNG_SIGNATURE: usize = 8;
 
-/// A PNG without colour profile and texts, which a decoder would inflate, and with its EXIF block before its pixels, where
-/// a decoder looks for it. What is broken stays for the decoder to find.
+/// A PNG without colour profile and texts, which a decoder would inflate, and with its EXIF chunk before its pixels, where
+/// a decoder looks for it. Broken chunks stay, and the decoder reports them.
 fn png_without_side_data(bytes: &[u8]) -> Cow<'_, [u8]> {
     /// A type, and the bytes of the whole chunk.
     type Chunk<'a> = (&'a [u8], &'a [u8]);
@@ -141,9 +141,9 @@ fn png_without_side_data(bytes: &[u8]) -> Cow<'_, [u8]> {
     kept.into()
 }
 
-/// Whether the segments and scans of a JPEG file go on to the marker of its end.
+/// Whether the segments and scans of a JPEG file reach its end marker.
 ///
-/// Decoders fill what is missing with gray; a picture that is half gray would be a wrong answer.
+/// Decoders fill missing pixels with gray; a half-gray picture would be silently wrong.
 fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some(offset) = bytes.get(at..).and_then(|rest| rest.iter().position(|&byte| byte == 0xff)) {
@@ -163,8 +163,8 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Whether a WebP file and its chunks are as long as they say: what is cut off may be only how the picture is turned, and
-/// a decoder takes as much memory for a chunk as that claims.
+/// Whether a WebP file and its chunks have the length that they state: a truncated one may lack only its orientation, and
+/// a decoder allocates as much memory as a chunk claims.
 fn webp_ends(bytes: &[u8]) -> bool {
     let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(|number| u32::from_le_bytes(number) as usize);
     let Some(end) = number(4).map(|length| 8 + length).filter(|end| *end <= bytes.len()) else { return false };
@@ -175,7 +175,7 @@ fn webp_ends(bytes: &[u8]) -> bool {
         if at > bytes.len() {
             return false;
         }
-        // chunks begin at even places
+        // chunks begin at even offsets
         at += size % 2;
     }
     true

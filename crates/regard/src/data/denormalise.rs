@@ -1,10 +1,10 @@
-//! What a model sees, as pictures that a person can look at.
+//! Normalised pictures back to visible ones.
 
 use super::{Batch, Picture, Preprocess};
 
-/// The pictures of a batch before they were normalised; what is darker than black or lighter than white is cut off.
+/// The pictures of a batch before normalisation, clipped to black and white.
 ///
-/// One channel is denormalise gray; it is exact for pictures that were gray.
+/// One channel becomes gray; this is exact for pictures that were gray.
 #[must_use]
 pub fn denormalise(batch: &Batch, preprocess: &Preprocess) -> Vec<Picture> {
     let [_, channels, rows, columns] = batch.shape;

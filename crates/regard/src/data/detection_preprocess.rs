@@ -1,4 +1,4 @@
-//! What a detector expects of a picture: its size, its levels, and how pictures share a batch.
+//! Preprocessing of detectors: size, normalisation, and how pictures of different sizes form a batch.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::picture::normalise;
 use super::{Filter, ImageBatch, NormalisedPicture, Picture, Preprocess, ResizeInside, ShortSide};
 use crate::{Error, file};
 
-/// What a detector expects of a picture.
+/// The preprocessing of a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetectionPreprocess {
@@ -25,15 +25,15 @@ fn one() -> usize {
     1
 }
 
-/// The size at which a detector sees a picture.
+/// How a detector resizes a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DetectionResize {
-    /// As it is.
+    /// Not at all.
     Keep,
     /// By PIL's bilinear filter, rounded to 8 bits, before it is normalised: DETR, detectron2.
     ShortSide(ShortSide),
-    /// Between pixels, without a low pass, after it is normalised: torchvision.
+    /// Bilinear without antialiasing, after normalisation: torchvision.
     Inside(ResizeInside),
 }
 
@@ -41,9 +41,10 @@ impl DetectionPreprocess {
     /// DETR's: short side 800, long side at most 1333, batches of any size.
     pub const DETR: Self =
         Self { resize: DetectionResize::ShortSide(ShortSide { short: 800, longest: Some(1333) }), ..Self::as_it_is(1) };
-    /// That of torchvision's detectors.
+    /// The preprocessing of torchvision's detectors.
     pub const TORCHVISION: Self = Self { resize: DetectionResize::Inside(ResizeInside::COCO), ..Self::as_it_is(32) };
-    /// That of detectron2's Caffe weights: means of 0 to 255, no deviation. Their channels are turned when they are read.
+    /// The preprocessing of detectron2's Caffe weights: means from 0 to 255, no deviation. BGR becomes RGB when weights are
+    /// loaded.
     pub const DETECTRON2: Self = Self {
         mean: [123.675 / 255.0, 116.28 / 255.0, 103.53 / 255.0],
         std: [1.0 / 255.0; 3],
@@ -51,7 +52,7 @@ impl DetectionPreprocess {
         ..Self::DETR
     };
 
-    /// Pictures of any size as they are, in ImageNet's colours; batches are padded to a multiple.
+    /// Pictures of any size, not resized, normalised by ImageNet's statistics; batches are padded to a multiple.
     #[must_use]
     pub const fn as_it_is(multiple: usize) -> Self {
         let Preprocess { mean, std, .. } = Preprocess::TORCHVISION;
@@ -84,7 +85,7 @@ impl DetectionPreprocess {
         Ok(read)
     }
 
-    /// Rows and columns at which a picture of this size is seen.
+    /// Rows and columns of a picture of this size after resizing.
     #[must_use]
     pub fn size(&self, size: [usize; 2]) -> [usize; 2] {
         match self.resize {
@@ -94,7 +95,7 @@ impl DetectionPreprocess {
         }
     }
 
-    /// The picture as the detector sees it.
+    /// The resized and normalised picture.
     #[must_use]
     pub fn prepare(&self, picture: &Picture) -> NormalisedPicture {
         match self.resize {
@@ -106,7 +107,7 @@ impl DetectionPreprocess {
         }
     }
 
-    /// The picture at its own size with the levels that the detector wants.
+    /// The normalised picture at its own size.
     #[must_use]
     pub fn normalised(&self, picture: &Picture) -> NormalisedPicture {
         let colours = Preprocess { mean: self.mean, std: self.std, ..Preprocess::TORCHVISION };

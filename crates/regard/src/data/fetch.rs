@@ -1,7 +1,7 @@
 //! Public datasets from their official addresses.
 //!
-//! Files go to `FOLDER/NAME.partial`, are continued there when something interrupts, are checked by their SHA-256,
-//! unpacked and opened; only then is the folder called `NAME`.
+//! Files go to `FOLDER/NAME.partial`, where interrupted downloads continue. They are verified by SHA-256,
+//! unpacked and opened; only then is the folder renamed to `NAME`.
 
 mod unpack;
 
@@ -13,19 +13,19 @@ use super::dataset::{self, Part};
 use crate::Error;
 use crate::download::{Failure, Progress, download, sha256};
 
-/// A dataset that anybody can fetch.
+/// A public dataset.
 #[derive(Clone, Copy, Debug)]
 pub struct Public {
     pub name: &'static str,
     pub about: &'static str,
-    /// Where its files are.
+    /// The address of its files.
     base: &'static str,
     files: &'static [Remote],
     /// Numbers of classes, of training and of test pictures.
     counts: [usize; 3],
 }
 
-/// A file of it.
+/// A file of a dataset.
 #[derive(Clone, Copy, Debug)]
 struct Remote {
     name: &'static str,
@@ -34,7 +34,7 @@ struct Remote {
 
 /// Every dataset that can be fetched.
 ///
-/// The hashes are those that TensorFlow Datasets keeps for the same addresses; that of Tiny ImageNet, for which its authors
+/// The hashes are those of TensorFlow Datasets for the same addresses; that of Tiny ImageNet, for which its authors
 /// published none, is the one that independent users report.
 pub const PUBLIC: [Public; 5] = [
     Public {
@@ -118,14 +118,14 @@ pub const PUBLIC: [Public; 5] = [
     },
 ];
 
-/// What happens during a fetch.
+/// Progress of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// A file comes in.
+    /// A file is being downloaded.
     Download { file: &'a str, progress: Progress },
-    /// So many files came out of an archive.
+    /// This many files were unpacked from an archive.
     Unpack { files: usize },
-    /// All of it is there, and is opened to see that it is right.
+    /// All files are there; the dataset is opened to verify it.
     Open,
 }
 
@@ -140,10 +140,10 @@ pub fn public(name: &str) -> Result<Public, Error> {
     })
 }
 
-/// How to fetch.
+/// Options of a fetch.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A folder on the web that has the same files, instead of the official one.
+    /// A mirror: a web folder with the same files.
     pub from: Option<String>,
     /// How long to wait before an interrupted download continues.
     pub pause: Duration,
@@ -156,10 +156,10 @@ impl Default for Options {
 }
 
 impl Public {
-    /// Fetches it into `folder/NAME`, unless it is there already, and gives that path.
+    /// Fetches it into `folder/NAME`, unless it is there already, and returns that path.
     ///
     /// # Errors
-    /// When it cannot be reached, is not what was promised, or cannot be written.
+    /// When it cannot be reached, has another hash, or cannot be written.
     pub fn fetch(&self, folder: &Path, options: &Options, on: &mut dyn FnMut(Step<'_>)) -> Result<PathBuf, Error> {
         let place = folder.join(self.name);
         if place.exists() {
@@ -187,7 +187,7 @@ impl Public {
         Ok(place)
     }
 
-    /// Opens it and counts.
+    /// Opens the dataset and compares its counts.
     fn verify(&self, place: &Path) -> Result<(), Error> {
         let source = place.to_str().ok_or_else(|| Error::file(place, "its name is not UTF-8"))?;
         let (train, test) = (dataset::open(source, Part::TrainAndValidation)?, dataset::open(source, Part::Test)?);
@@ -207,7 +207,7 @@ impl Public {
 
 impl Remote {
     fn download(&self, base: &str, to: &Path, pause: Duration, on: &mut dyn FnMut(Step<'_>)) -> Result<(), Error> {
-        // an earlier fetch, or a person without a network, put it here
+        // an earlier fetch, or a user without a network, put it here
         if to.is_file() {
             let found =
                 File::open(to).and_then(|mut file| sha256(&mut file)).map_err(|error| Error::file(to, error))?;
@@ -218,7 +218,7 @@ impl Remote {
         let progress = &mut |progress| on(Step::Download { file: self.name, progress });
         download(&url, to, Some(self.sha256.into()), pause, progress).map_err(|failure| {
             let reason = match failure {
-                Failure::Missing => "nothing is there".into(),
+                Failure::Missing => "no such file on the server".into(),
                 Failure::Interrupted(reason) => format!("{reason}; what came is kept"),
                 Failure::Final(reason) => reason,
             };

@@ -1,7 +1,7 @@
-//! Pictures of different sizes in one batch, as DETR has them.
+//! Batches of pictures of different sizes, as in DETR.
 //!
-//! Each picture is at the top left of an image that is as high as the highest and as wide as the widest; what is right of it
-//! and below it is zero, after normalisation, so that padding has the mean colour. A mask says where padding is.
+//! Each picture is at the top left of an image as high as the highest and as wide as the widest picture; the area right of it
+//! and below it is zero after normalisation, so that padding has the mean colour. A mask marks the padding.
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 
@@ -18,7 +18,7 @@ pub struct Images {
     pub sizes: Vec<[usize; 2]>,
 }
 
-/// Images of one batch as plain numbers, made by threads of a loader.
+/// Images of one batch as plain arrays, made by the threads of a loader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageBatch {
     /// `[B, C, H, W]`
@@ -143,7 +143,7 @@ fn padding_mask(sizes: &[[usize; 2]], [rows, columns]: [usize; 2]) -> Option<Vec
     Some(sizes.iter().flat_map(mask).collect())
 }
 
-/// For each of `to` places the nearest of `from`, in the single precision with which PyTorch computes it.
+/// For each of `to` positions the nearest of `from`, in single precision as in PyTorch.
 pub(crate) fn nearest_indices(from: usize, to: usize) -> Vec<usize> {
     let scale = from as f32 / to as f32;
     (0..to).map(|place| ((place as f32 * scale) as usize).min(from.saturating_sub(1))).collect()
@@ -155,7 +155,7 @@ mod tests {
     use crate::device;
     use crate::testing::Fixture;
 
-    /// Every value is another one.
+    /// All values differ.
     fn picture(size: [usize; 2], start: f32) -> NormalisedPicture {
         let values = (0..3 * size[0] * size[1]).map(|i| start + i as f32).collect();
         NormalisedPicture { values, size }

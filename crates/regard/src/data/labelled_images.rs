@@ -15,7 +15,7 @@ pub struct Preparation {
     /// 3, or 1 for gray.
     pub channels: usize,
     pub preprocess: Preprocess,
-    /// None is as for a test: resized, and the middle taken.
+    /// `None` in evaluation: resized and centre-cropped.
     pub augment: Option<Augment>,
     pub mix: Mix,
     pub seed: u64,

@@ -14,7 +14,7 @@ pub fn imagenet_synsets() -> impl ExactSizeIterator<Item = &'static str> {
     include_str!("imagenet_synsets.txt").lines().collect::<Vec<_>>().into_iter()
 }
 
-/// The class that a text names: its number, its name in any case with `_` for spaces, or for ImageNet's thousand classes its
+/// The class of a text: its number, its name in any case with `_` for spaces, or for ImageNet's thousand classes its
 /// `WordNet` identifier.
 #[must_use]
 pub fn find(text: &str, names: &[String]) -> Option<usize> {
@@ -23,7 +23,7 @@ pub fn find(text: &str, names: &[String]) -> Option<usize> {
     let exact = || names.iter().position(|name| name == text);
     let alike = || {
         let mut alike = names.iter().enumerate().filter(|(_, name)| plain(name) == plain(text));
-        // `Cardigan` is a dog and `cardigan` is a garment: what is ambiguous is not known
+        // `Cardigan` is a dog and `cardigan` is a garment: ambiguous names are unknown
         alike.next().filter(|_| alike.next().is_none()).map(|(class, _)| class)
     };
     let synset = || imagenet_synsets().position(|synset| synset == text).filter(|_| names.len() == 1000);

@@ -1,8 +1,8 @@
-//! What settings must be; errors name the field and its value.
+//! Range checks of settings; errors name the field and its value.
 
 use crate::Error;
 
-/// A number from `least` to `most`; what is not a number is refused too.
+/// A number from `least` to `most`, not NaN.
 pub(super) fn between(field: &'static str, value: f64, [least, most]: [f64; 2]) -> Result<(), Error> {
     if (least..=most).contains(&value) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Batches made ahead of time by threads, in an order that depends on the seed alone.
+//! Batches prefetched by threads, in an order that depends on the seed alone.
 //!
-//! What a sample is and how samples become a batch is for [`Samples`] to say. Thread w makes the steps w, w + W, .. into a
-//! queue of its own; whoever iterates takes from the queues in turn.
+//! [`Samples`] defines what a sample is and how samples become a batch. Thread w makes the steps w, w + W, .. into a
+//! queue of its own; the iterator takes from the queues in turn.
 
 mod threads;
 
@@ -15,9 +15,9 @@ use super::order::Epoch;
 use crate::Error;
 use threads::Batches;
 
-/// Samples by their number, prepared for a model, and how they become a batch.
+/// Samples by index, prepared for a model, and how they become a batch.
 ///
-/// Whatever is random is drawn from the ids alone: any thread may load any sample, and more than once.
+/// Random numbers depend on the ids alone: any thread may load any sample, and more than once.
 pub trait Samples: Clone + Debug + Send + Sync + 'static {
     type Sample;
     type Batch: Clone + Send + 'static;
@@ -29,7 +29,7 @@ pub trait Samples: Clone + Debug + Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// What an error calls a sample, such as its path.
+    /// The name of a sample in errors, such as its path.
     fn name(&self, index: usize) -> String;
 
     /// # Errors
@@ -42,21 +42,22 @@ pub trait Samples: Clone + Debug + Send + Sync + 'static {
     /// When it cannot be read; the error names it.
     fn load(&self, id: SampleId) -> Result<Self::Sample, Error>;
 
-    /// Samples side by side, in their order; there is at least one, unless a rank has no part of a short batch.
+    /// Makes a batch of samples, in order; at least one, unless a rank has no part of a short batch.
     ///
     /// # Errors
     /// When they do not fit together.
     fn collate(&self, samples: Vec<Self::Sample>) -> Result<Self::Batch, Error>;
 
-    /// How a batch is mixed with the one that holds its partners; none is not at all, and then nobody loads them.
+    /// How a batch is mixed with the batch of its partners; if `None`, partners are not loaded.
     ///
-    /// The partner of the first sample of a batch, over all ranks, is the last; partners come in the order of the batch.
+    /// The partner of the first sample of a batch, over all ranks, is the last, and so on; partners are in the order of the
+    /// batch.
     fn mix(&self, _id: BatchId) -> Option<Mixing<Self::Batch>> {
         None
     }
 }
 
-/// Changes a batch by what its partners hold.
+/// Mixes a batch with its partners.
 pub type Mixing<B> = Box<dyn FnOnce(&mut B, &B)>;
 
 /// A sample of an epoch.
@@ -64,7 +65,7 @@ pub type Mixing<B> = Box<dyn FnOnce(&mut B, &B)>;
 pub struct SampleId {
     pub index: usize,
     pub epoch: u64,
-    /// Another one for every repeat of a sample: with the epoch, what its random changes are drawn from.
+    /// Differs for every repeat of a sample: its random changes are drawn from this and the epoch.
     pub draw_id: u64,
 }
 
@@ -80,7 +81,7 @@ pub struct BatchId {
 pub struct Loader<S> {
     pub samples: S,
     pub order: Order,
-    /// Threads that prepare batches; with none it happens where they are taken.
+    /// Threads that prepare batches; if zero, the calling thread prepares them.
     pub workers: usize,
 }
 
@@ -97,9 +98,9 @@ impl<S: Samples> Loader<S> {
         Ok(())
     }
 
-    /// Batches of an epoch from a step on, prepared ahead; dropping them stops the threads.
+    /// Batches of an epoch from a step on, prefetched; dropping this stops the threads.
     ///
-    /// A sample that cannot be read is an error that names it. An error is the last thing that comes.
+    /// A sample that cannot be read is an error that names it. Nothing follows an error.
     pub fn epoch(&self, epoch: usize, step: usize) -> impl Iterator<Item = Result<S::Batch, Error>> + use<S> {
         let steps = match self.validate() {
             Ok(()) => step..self.order.steps(),
@@ -126,17 +127,17 @@ struct EpochLoader<S> {
     order: Epoch,
     repeats: u64,
     epoch: u64,
-    /// Nobody wants batches any more.
+    /// Set when no more batches are needed.
     stop: AtomicBool,
 }
 
 impl<S: Samples> EpochLoader<S> {
-    /// The batch of a step; none when it was stopped meanwhile.
+    /// The batch of a step; `None` if stopped meanwhile.
     fn batch(&self, step: usize) -> Result<Option<S::Batch>, Error> {
         let (own, mirrored) = (self.order.own(step), self.order.mirrored(step));
         let Some(mut batch) = self.part(step, own.clone())? else { return Ok(None) };
         if let Some(mix) = self.samples.mix(BatchId { epoch: self.epoch, step: step as u64 }) {
-            // what is mixed in may be another rank's, and is made here once more
+            // partners may belong to another rank, and are loaded again here
             let partners = if mirrored == own { Some(batch.clone()) } else { self.part(step, mirrored)? };
             let Some(partners) = partners else { return Ok(None) };
             mix(&mut batch, &partners);
@@ -144,7 +145,7 @@ impl<S: Samples> EpochLoader<S> {
         Ok(Some(batch))
     }
 
-    /// The samples at some places of a batch, not mixed.
+    /// The samples at some indices of a batch, not mixed.
     fn part(&self, step: usize, places: std::ops::Range<usize>) -> Result<Option<S::Batch>, Error> {
         let mut samples = Vec::with_capacity(places.len());
         for (index, repeat) in self.order.samples(step, places) {

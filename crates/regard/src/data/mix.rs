@@ -1,4 +1,4 @@
-//! Pictures of a batch mixed with each other, as timm's batch mode: one share for the whole batch, and picture i mixed
+//! Mixes the pictures of a batch with each other, as timm's batch mode: one lambda for the whole batch, and picture i is mixed
 //! with the i-th from the end; the middle one of an odd batch with itself.
 
 use rand::{Rng, RngExt as _};
@@ -13,11 +13,11 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Mix {
-    /// Alpha of the Beta distribution of Mixup's share; 0 is never.
+    /// Alpha of Mixup's Beta distribution; 0 disables it.
     pub mixup: f64,
-    /// Alpha of the Beta distribution of CutMix's share; 0 is never.
+    /// Alpha of CutMix's Beta distribution; 0 disables it.
     pub cutmix: f64,
-    /// Probability of CutMix where both are on.
+    /// Probability of CutMix if both are enabled.
     pub switch: f64,
     /// Probability that a batch is mixed at all.
     pub probability: f64,
@@ -32,9 +32,9 @@ impl Default for Mix {
 /// How one batch is mixed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Blend {
-    /// The share of the picture itself.
+    /// The weight of the picture itself.
     Mixup(f32),
-    /// Rows and columns of the rectangle that comes from the other picture, and the share of the rest.
+    /// Rows and columns of the rectangle that comes from the other picture, and the fraction of the rest.
     CutMix([Range<usize>; 2], f32),
 }
 
@@ -48,7 +48,7 @@ impl Mix {
         limits::probability("mix.probability", self.probability)
     }
 
-    /// How a batch of such images is mixed; none is not at all.
+    /// How a batch of such images is mixed; `None` if not at all.
     pub(super) fn draw(&self, image: [usize; 2], random: &mut impl Rng) -> Option<Blend> {
         if (self.mixup <= 0.0 && self.cutmix <= 0.0) || random.random::<f64>() >= self.probability {
             return None;
@@ -71,14 +71,14 @@ impl Mix {
             centre.saturating_sub(half)..(centre + half).min(pixels)
         });
         let area = cut[0].len() * cut[1].len();
-        // what is cut off at the border changes the share
+        // clipping at the border changes the fraction
         let share = 1.0 - area as f64 / (image[0] * image[1]) as f64;
         (area > 0).then_some(Blend::CutMix(cut, share as f32))
     }
 }
 
 impl Blend {
-    /// Mixes each picture of a batch with one of `others`, the first with the last.
+    /// Mixes each picture of a batch with one of `others`, the first with the last, and so on.
     ///
     /// # Panics
     /// When the batches have different shapes.
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(count(Mix { probability: 0.0, ..BOTH }, |_| true), 0);
         assert_eq!((count(Mix { cutmix: 0.0, ..BOTH }, mixup), count(Mix { cutmix: 0.0, ..BOTH }, cutmix)), (2000, 0));
         assert_eq!(count(Mix { mixup: 0.0, ..BOTH }, mixup), 0);
-        // a cut of less than a pixel is none
+        // a cut of less than a pixel is empty
         assert!(count(Mix { mixup: 0.0, ..BOTH }, cutmix) > 1700);
         assert!((300..500).contains(&count(Mix { probability: 0.2, cutmix: 0.0, ..BOTH }, mixup)));
         assert!((500..700).contains(&count(Mix { switch: 0.7, ..BOTH }, mixup)));

@@ -1,4 +1,4 @@
-//! From bytes to tensors.
+//! Datasets: from bytes to tensors.
 
 mod augment;
 mod batch;

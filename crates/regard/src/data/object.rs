@@ -1,29 +1,29 @@
 //! Objects in a picture: a class and a box around it.
 //!
-//! Boxes are as DETR and YOLO have them, `cx, cy, w, h` as shares of the picture's width and height, so that resizing changes
-//! nothing. Conversions go to corners and to pixels, as COCO (`x, y, w, h`) and VOC (`x1, y1, x2, y2`) have them.
+//! Boxes are `cx, cy, w, h` as fractions of the picture's width and height, as in DETR and YOLO, so that resizing changes
+//! nothing. They convert to corners and to pixels as in COCO (`x, y, w, h`) and VOC (`x1, y1, x2, y2`).
 
 use serde::{Deserialize, Serialize};
 
-/// An object that an annotation names.
+/// An annotated object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Object {
     pub class: usize,
     pub bounds: Bounds,
-    /// A crowd: one box around many objects, which no detection has to find (COCO's `iscrowd`).
+    /// A crowd: one box around many objects, not counted when missed (COCO's `iscrowd`).
     pub crowd: bool,
 }
 
-/// An answer of a detector.
+/// A box predicted by a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Detection {
     pub class: usize,
-    /// From 0 to 1, how sure the detector is.
+    /// Confidence from 0 to 1.
     pub score: f64,
     pub bounds: Bounds,
 }
 
-/// A box by its centre and its sides, as shares of the picture: 0 is left and top, 1 is right and bottom.
+/// A box by its centre and its sides, as fractions of the picture: 0 is left and top, 1 is right and bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     pub cx: f64,
@@ -77,29 +77,29 @@ impl Bounds {
         [x1, y1, x2 - x1, y2 - y1]
     }
 
-    /// The share of the picture that it covers; 0 for a box that is turned inside out.
+    /// The fraction of the picture that it covers; 0 for a box with negative sides.
     #[must_use]
     pub fn area(&self) -> f64 {
         self.w.max(0.0) * self.h.max(0.0)
     }
 
-    /// What is inside of the picture; none when nothing is.
+    /// The part inside the picture; `None` if there is none.
     #[must_use]
     pub fn clipped(&self) -> Option<Self> {
         self.intersection(&Self::WHOLE)
     }
 
-    /// What two boxes have in common; none when that has no area.
+    /// The intersection of two boxes; `None` if it has no area.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let [[a1, b1, a2, b2], [x1, y1, x2, y2]] = [self.corners(), other.corners()];
         let common = [a1.max(x1), b1.max(y1), a2.min(x2), b2.min(y2)];
-        // `max` and `min` leave a NaN out: a box that has one has nothing in common with anything
+        // `max` and `min` ignore NaN: a box with a NaN has no intersection
         let is_number = [a1, b1, a2, b2, x1, y1, x2, y2].iter().all(|corner| !corner.is_nan());
         (is_number && common[2] > common[0] && common[3] > common[1]).then(|| Self::from_corners(common))
     }
 
-    /// Area in common over the area of both together; 0 for boxes without area.
+    /// Intersection over union; 0 for boxes without area.
     #[must_use]
     pub fn iou(&self, other: &Self) -> f64 {
         let common = self.intersection(other).map_or(0.0, |common| common.area());

@@ -16,12 +16,13 @@ pub struct Order {
     pub samples: usize,
     /// Samples of a batch, over all ranks.
     pub batch: usize,
-    /// How many times a sample comes in a row, each time changed differently: repeated augmentation
+    /// How many times a sample occurs in a row, each time changed differently: repeated augmentation
     /// (Hoffer et al. 2020). An epoch keeps its length, so that it sees 1 / repeats of the samples.
     pub repeats: usize,
-    /// None is the order of the dataset with a short last batch, for tests; with a seed it is shuffled and the short batch left out.
+    /// `None` is the order of the dataset with a short last batch, for evaluation; with a seed, shuffled without the short
+    /// batch.
     pub seed: Option<u64>,
-    /// This one of so many processes; each makes an equal part of every batch.
+    /// The rank and the number of ranks; each makes an equal part of every batch.
     pub rank: usize,
     pub ranks: usize,
 }
@@ -30,7 +31,7 @@ pub struct Order {
 #[derive(Clone, Debug)]
 pub(super) struct Epoch {
     order: Order,
-    /// None is the order of the dataset.
+    /// `None` is the order of the dataset.
     shuffled: Option<Vec<usize>>,
 }
 
@@ -92,21 +93,21 @@ impl Order {
 }
 
 impl Epoch {
-    /// The places of a batch that are this rank's.
+    /// The indices within a batch that belong to this rank.
     pub(super) fn own(&self, step: usize) -> Range<usize> {
         let Order { rank, ranks, .. } = self.order;
         let length = self.length(step);
-        // a short batch is shared out as evenly as can be
+        // a short batch is divided as evenly as possible
         length * rank / ranks..length * (rank + 1) / ranks
     }
 
-    /// The places whose samples are mixed with those of this rank, last with first.
+    /// The indices of the partners that are mixed with this rank's samples, last with first.
     pub(super) fn mirrored(&self, step: usize) -> Range<usize> {
         let (length, own) = (self.length(step), self.own(step));
         length - own.end..length - own.start
     }
 
-    /// The samples at some places of a batch, and which of their repeats they are.
+    /// The samples at some indices of a batch, and which of their repeats they are.
     pub(super) fn samples(&self, step: usize, places: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         let Order { batch, repeats, .. } = self.order;
         places.map(move |place| {

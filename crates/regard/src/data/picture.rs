@@ -1,8 +1,8 @@
-//! Pictures from files, and pictures as models want them.
+//! Pictures, and their preprocessing for classifiers.
 //!
-//! As PIL does: alpha is dropped and not composited, the first frame of an animation is the picture, the EXIF orientation is
-//! applied as by `ImageOps.exif_transpose`, and a resized picture is rounded to 8 bits before it is normalised. Other than
-//! PIL: 16 bits of gray become their upper 8 (PIL clips them at 255).
+//! As in PIL, alpha is dropped and not composited, the first frame of an animation is the picture, the EXIF orientation is
+//! applied as by `ImageOps.exif_transpose`, and a resized picture is rounded to 8 bits before it is normalised. Unlike
+//! PIL, 16 bits of gray become their upper 8 (PIL clips them at 255).
 
 use image::DynamicImage;
 use std::path::Path;
@@ -21,14 +21,14 @@ pub struct Picture {
     pub(super) pixels: Vec<u8>,
 }
 
-/// The most pixels of a picture, as many as 8192 x 8192.
+/// Maximum number of pixels of a picture: 8192 x 8192.
 pub const MOST_PIXELS: u64 = 1 << 26;
 
 impl Picture {
     /// A picture of given pixels, `[H, W, 3]` for `size = [H, W]`.
     ///
     /// # Errors
-    /// When there are more or fewer pixels than that, or none.
+    /// When the number of pixels differs, or is zero.
     pub fn new(size: [usize; 2], pixels: Vec<u8>) -> Result<Self, Error> {
         let [rows, columns] = size;
         let count = rows.checked_mul(columns).and_then(|count| count.checked_mul(3));
@@ -64,7 +64,7 @@ impl Picture {
         decode::decode(bytes, &FORMATS, pixels.min(MOST_PIXELS)).map(Self::from_image).map_err(Self::reason)
     }
 
-    /// Reads the bytes of such a file as the pixels are stored, whatever its EXIF orientation.
+    /// Reads the bytes of such a file as the pixels are stored, ignoring the EXIF orientation.
     ///
     /// # Errors
     /// The reason why they are not a picture.
@@ -99,7 +99,7 @@ impl Picture {
     /// A part of the picture.
     ///
     /// # Panics
-    /// When the part is not inside of the picture, or empty.
+    /// When the part is not inside the picture, or empty.
     #[must_use]
     pub fn crop(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Self {
         assert!(rows > 0 && columns > 0, "crop: {columns} x {rows} pixels");

@@ -44,7 +44,7 @@ fn coefficients(from: usize, to: usize, part: Range<usize>, filter: Filter) -> C
     let mut weights: Vec<f64> = Vec::new();
     for pixel in part {
         let centre = (pixel as f64 + 0.5) * scale;
-        // casts of negative numbers give 0
+        // casts saturate negative numbers at 0
         let first = (centre - support + 0.5) as usize;
         let end = ((centre + support + 0.5) as usize).min(from);
         weights.clear();

@@ -1,4 +1,4 @@
-//! Pictures as torchvision's detectors resize them inside of the model (`GeneralizedRCNNTransform`): after normalisation, so
+//! Pictures as torchvision's detectors resize them inside the model (`GeneralizedRCNNTransform`): after normalisation, so
 //! that nothing is rounded to 8 bits, and between pixels without a low pass.
 //!
 //! Weights that were trained so see shrunken pictures a little sharper than [`prepare`](super::prepare) makes them.

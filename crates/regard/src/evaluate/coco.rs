@@ -1,13 +1,13 @@
 //! Average precision as COCO measures it: the twelve numbers of `pycocotools.cocoeval` (Lin et al. 2014, arXiv:1405.0312).
 //!
 //! For each class and each of ten IoU thresholds from 0.50 to 0.95, detections of all pictures are sorted by falling score and
-//! matched to objects one by one ([`matching`]); precision is read at 101 recalls. Objects that are crowds, or whose area is
-//! outside of the sizes that are measured, count neither for nor against a detection.
+//! matched to objects one by one ([`matching`]); precision is read at 101 recalls. Crowds, and objects with an area
+//! outside the measured range, count neither for nor against a detection.
 //!
 //! Differences from pycocotools:
 //! - an annotation with id 0 counts like any other (there it can never be matched);
 //! - no detections at all give zeros instead of a crash;
-//! - a detection that is not finite, or of an unknown class, is an error; an unknown picture is one there, too.
+//! - a detection that is not finite, or of an unknown class, is an error, as an unknown picture is in pycocotools.
 
 mod diagnosis;
 mod matching;
@@ -21,24 +21,24 @@ use std::collections::HashSet;
 use super::{Better, Metric, Unit, Values};
 use crate::Error;
 use crate::data::detection::DetectionDataset;
-use matching::{Outcome, Scene};
+use matching::{Outcome, PictureClass};
 
-/// An object that an annotation names.
+/// An annotated object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Truth {
-    /// The annotation, for messages and lists; nothing depends on it.
+    /// The id of the annotation, only for messages and lists.
     pub id: u64,
     pub image: u64,
     pub class: usize,
-    /// Left, top, width and height in pixels of the picture as it is stored in the dataset, not as a model sees it.
+    /// Left, top, width and height in pixels of the dataset's picture, before preprocessing.
     pub bounds: [f64; 4],
-    /// The annotation's own area, in pixels; that of the mask where there is one.
+    /// The annotation's area in pixels; of the mask if there is one.
     pub area: f64,
-    /// One box around many objects, which no detection has to find.
+    /// One box around many objects, not counted when missed.
     pub crowd: bool,
 }
 
-/// What a model found.
+/// A box predicted by a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Detection {
     pub image: u64,
@@ -52,12 +52,12 @@ pub struct Detection {
 pub const THRESHOLDS: usize = 10;
 /// Number of recalls at which precision is read.
 pub const RECALLS: usize = 101;
-/// The most detections of one class in one picture that count: for AR1, for AR10, and for everything else.
+/// Maximum number of detections per class and picture: for AR1, for AR10, and for everything else.
 pub const MOST_DETECTIONS: [usize; 3] = [1, 10, 100];
 
-/// Which objects are measured, by their area in pixels.
+/// A range of areas in pixels (pycocotools' `areaRng`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum AreaRange {
     All,
     /// At most 32 x 32.
     Small,
@@ -67,10 +67,10 @@ pub enum Size {
     Large,
 }
 
-impl Size {
+impl AreaRange {
     const EACH: [Self; 4] = [Self::All, Self::Small, Self::Medium, Self::Large];
 
-    /// Both ends belong to it.
+    /// Both ends are included.
     const fn contains(self, area: f64) -> bool {
         let (least, most) = match self {
             Self::All => (0.0, 1e10),
@@ -94,7 +94,7 @@ fn recalls() -> [f64; RECALLS] {
     std::array::from_fn(|index| if index == RECALLS - 1 { 1.0 } else { index as f64 * 0.01 })
 }
 
-/// The twelve numbers; -1 where there is no object to measure.
+/// The twelve numbers; -1 if there is no object to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Mean over all thresholds, recalls and classes.
@@ -104,7 +104,7 @@ pub struct Summary {
     pub ap_small: f64,
     pub ap_medium: f64,
     pub ap_large: f64,
-    /// Mean recall with one detection a picture and class.
+    /// Mean recall with one detection per picture and class.
     pub ar1: f64,
     pub ar10: f64,
     pub ar100: f64,
@@ -154,7 +154,7 @@ impl Summary {
         ]
     }
 
-    /// By the names of [`METRICS`], without those for which there is no object.
+    /// By the names of [`METRICS`], without those that have no object.
     #[must_use]
     pub fn values(&self) -> Values {
         let named = METRICS.into_iter().zip(self.numbers());
@@ -162,12 +162,12 @@ impl Summary {
     }
 }
 
-/// What is known of one class; -1 where it has no object of a size.
+/// The numbers of one class; -1 if it has no object of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ClassScore {
     /// Objects that are not crowds.
     pub objects: usize,
-    /// Detections within the most that count.
+    /// Detections within the maximum per picture.
     pub detections: usize,
     pub ap: f64,
     pub ap50: f64,
@@ -178,11 +178,11 @@ pub struct ClassScore {
     pub ar1: f64,
     pub ar10: f64,
     pub ar100: f64,
-    /// The score from which on detections are worth showing; none without objects, or when no detection is right.
+    /// The score threshold with the best F1; `None` without objects or hits.
     pub best: Option<BestThreshold>,
 }
 
-/// The threshold of scores with the best F1 at IoU 0.5, the higher one of equals.
+/// The score threshold with the best F1 at IoU 0.5, the higher one on a tie.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BestThreshold {
     pub score: f64,
@@ -196,11 +196,11 @@ pub struct BestThreshold {
 pub struct CurvePoint {
     pub recall: f64,
     pub precision: f64,
-    /// The score of the detection that reaches this recall; 0 when none does.
+    /// The score of the detection that reaches this recall; 0 if none does.
     pub score: f64,
 }
 
-/// How well detections fit the objects.
+/// The evaluation of a detector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     pub summary: Summary,
@@ -213,7 +213,7 @@ pub struct Evaluation {
 /// Precision and recall of one class.
 #[derive(Clone, Debug, PartialEq)]
 struct ClassArrays {
-    /// For each size; none when the class has no object of it.
+    /// By area range; `None` if the class has no object in it.
     sizes: [Option<SizeArrays>; 4],
     /// `[THRESHOLDS, RECALLS]` for objects of all sizes.
     scores: Vec<f64>,
@@ -221,29 +221,29 @@ struct ClassArrays {
 
 #[derive(Clone, Debug, PartialEq)]
 struct SizeArrays {
-    /// `[THRESHOLDS, RECALLS]` with the most detections.
+    /// `[THRESHOLDS, RECALLS]` with the maximum number of detections.
     precision: Vec<f64>,
     /// `[MOST_DETECTIONS, THRESHOLDS]`
     recall: [[f64; THRESHOLDS]; 3],
 }
 
 impl Evaluation {
-    /// `[THRESHOLDS, RECALLS]` with 100 detections a picture; none for a class without objects of this size.
+    /// `[THRESHOLDS, RECALLS]` with 100 detections per picture; `None` for a class without objects of this size.
     #[must_use]
-    pub fn precision(&self, class: usize, size: Size) -> Option<&[f64]> {
+    pub fn precision(&self, class: usize, size: AreaRange) -> Option<&[f64]> {
         Some(&self.arrays[class].as_ref()?.sizes[size as usize].as_ref()?.precision)
     }
 
-    /// The recall that all detections reach, for each threshold, with at most `MOST_DETECTIONS[most]` in a picture.
+    /// The recall of all detections at each threshold, with at most `MOST_DETECTIONS[most]` per picture.
     #[must_use]
-    pub fn recall(&self, class: usize, size: Size, most: usize) -> Option<&[f64; THRESHOLDS]> {
+    pub fn recall(&self, class: usize, size: AreaRange, most: usize) -> Option<&[f64; THRESHOLDS]> {
         Some(&self.arrays[class].as_ref()?.sizes[size as usize].as_ref()?.recall[most])
     }
 
     /// Precision over recall at an IoU threshold by its index; empty for a class without objects.
     #[must_use]
     pub fn curve(&self, class: usize, threshold: usize) -> Vec<CurvePoint> {
-        let Some(precision) = self.precision(class, Size::All) else { return Vec::new() };
+        let Some(precision) = self.precision(class, AreaRange::All) else { return Vec::new() };
         let scores = self.arrays[class].as_ref().map_or(&[][..], |arrays| &arrays.scores);
         let part = threshold * RECALLS..(threshold + 1) * RECALLS;
         let values = precision[part.clone()].iter().zip(&scores[part]);
@@ -276,7 +276,7 @@ pub fn truths(dataset: &dyn DetectionDataset) -> Result<(Vec<u64>, Vec<Truth>), 
     Ok((images, truths))
 }
 
-/// What a perfect model would find: every object that is not a crowd, with a score of 1.
+/// The detections of a perfect model: every object that is not a crowd, with a score of 1.
 #[must_use]
 pub fn perfect(truths: &[Truth]) -> Vec<Detection> {
     let found = |truth: &Truth| Detection { image: truth.image, class: truth.class, bounds: truth.bounds, score: 1.0 };
@@ -286,7 +286,7 @@ pub fn perfect(truths: &[Truth]) -> Vec<Detection> {
 /// Compares detections with the objects of pictures by their ids; classes are `0..classes`.
 ///
 /// # Errors
-/// When something names an image that is not listed or a class that is not there, or has a number that is not finite.
+/// When an image or a class is unknown, or a number is not finite.
 pub fn evaluate(
     images: &[u64],
     classes: usize,
@@ -294,14 +294,14 @@ pub fn evaluate(
     detections: &[Detection],
 ) -> Result<Evaluation, Error> {
     check(images, classes, truths, detections)?;
-    let scenes = matching::scenes(classes, truths, detections);
+    let pairs = matching::pairs(classes, truths, detections);
     let per_class: Vec<(ClassScore, Option<ClassArrays>)> =
-        scenes.par_iter().map(|scenes| evaluate_class(scenes)).collect();
+        pairs.par_iter().map(|pairs| evaluate_class(pairs)).collect();
     let (classes, arrays): (Vec<ClassScore>, Vec<Option<ClassArrays>>) = per_class.into_iter().unzip();
     Ok(Evaluation { summary: summarise(&arrays), classes, arrays })
 }
 
-/// What everything else may rely on.
+/// Validates the input.
 fn check(images: &[u64], classes: usize, truths: &[Truth], detections: &[Detection]) -> Result<(), Error> {
     let known: HashSet<u64> = images.iter().copied().collect();
     let wrong = |what: String, reason: String| Err(Error::analysis(what, reason));
@@ -327,18 +327,18 @@ fn check(images: &[u64], classes: usize, truths: &[Truth], detections: &[Detecti
 }
 
 /// The pictures of one class, by rising id.
-fn evaluate_class(scenes: &[Scene<'_>]) -> (ClassScore, Option<ClassArrays>) {
-    // places of all detections by falling score; those of equal scores stay in the order of pictures
+fn evaluate_class(pairs: &[PictureClass<'_>]) -> (ClassScore, Option<ClassArrays>) {
+    // all detections by falling score; on a tie in the order of pictures
     let mut order: Vec<(f64, u32, u32)> = Vec::new();
-    for (picture, scene) in scenes.iter().enumerate() {
-        let places = scene.detections.iter().enumerate();
+    for (picture, pair) in pairs.iter().enumerate() {
+        let places = pair.detections.iter().enumerate();
         order.extend(places.map(|(place, detection)| (detection.score, picture as u32, place as u32)));
     }
     order.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut scores = vec![0.0; THRESHOLDS * RECALLS];
     let mut best = None;
-    let sizes = Size::EACH.map(|size| {
-        let matches: Vec<matching::Matches> = scenes.iter().map(|scene| scene.matches(size)).collect();
+    let sizes = AreaRange::EACH.map(|size| {
+        let matches: Vec<matching::Matches> = pairs.iter().map(|pair| pair.matches(size)).collect();
         let proper: usize = matches.iter().map(|matches| matches.proper).sum();
         if proper == 0 {
             return None;
@@ -350,9 +350,9 @@ fn evaluate_class(scenes: &[Scene<'_>]) -> (ClassScore, Option<ClassArrays>) {
             };
             let outcomes: Vec<(f64, Outcome)> = order.iter().map(outcome).collect();
             let part = threshold * RECALLS..(threshold + 1) * RECALLS;
-            let scores = (size == Size::All).then(|| &mut scores[part.clone()]);
+            let scores = (size == AreaRange::All).then(|| &mut scores[part.clone()]);
             interpolate(&outcomes, proper, &mut precision[part], scores);
-            if size == Size::All && threshold == 0 {
+            if size == AreaRange::All && threshold == 0 {
                 best = best_threshold(&outcomes, proper);
             }
         }
@@ -364,7 +364,7 @@ fn evaluate_class(scenes: &[Scene<'_>]) -> (ClassScore, Option<ClassArrays>) {
         });
         Some(SizeArrays { precision, recall })
     });
-    let objects = scenes.iter().flat_map(|scene| &scene.truths).filter(|truth| !truth.crowd).count();
+    let objects = pairs.iter().flat_map(|pair| &pair.truths).filter(|truth| !truth.crowd).count();
     let arrays = ClassArrays { sizes, scores };
     let own = [Some(arrays)];
     let numbers = summarise(&own);
@@ -396,7 +396,7 @@ fn interpolate(outcomes: &[(f64, Outcome)], proper: usize, precision: &mut [f64]
             Outcome::FalseAlarm => alarms += 1.0,
             Outcome::Ignored => {}
         }
-        // `numpy.spacing(1)` keeps nothing over nothing at zero
+        // `numpy.spacing(1)` makes 0 / 0 zero
         curve.push((hits / proper as f64, hits / (alarms + hits + f64::EPSILON)));
     }
     for index in (1..curve.len()).rev() {
@@ -427,7 +427,7 @@ fn best_threshold(outcomes: &[(f64, Outcome)], proper: usize) -> Option<BestThre
             Outcome::FalseAlarm => alarms += 1,
             Outcome::Ignored => {}
         }
-        // a threshold takes all detections of one score or none of them
+        // a threshold includes all detections of a score or none
         let is_last = outcomes.get(index + 1).is_none_or(|(next, _)| next != score);
         let f1 = 2.0 * hits as f64 / (proper + hits + alarms) as f64;
         if is_last && hits > 0 && best.is_none_or(|best| f1 > best.f1) {
@@ -440,30 +440,30 @@ fn best_threshold(outcomes: &[(f64, Outcome)], proper: usize) -> Option<BestThre
 
 /// Means over classes that have objects.
 fn summarise(arrays: &[Option<ClassArrays>]) -> Summary {
-    let of = |size: Size| arrays.iter().flatten().filter_map(move |arrays| arrays.sizes[size as usize].as_ref());
-    let precision = |size: Size, threshold: Option<usize>| {
+    let of = |size: AreaRange| arrays.iter().flatten().filter_map(move |arrays| arrays.sizes[size as usize].as_ref());
+    let precision = |size: AreaRange, threshold: Option<usize>| {
         let part =
             threshold.map_or(0..THRESHOLDS * RECALLS, |threshold| threshold * RECALLS..(threshold + 1) * RECALLS);
         mean(of(size).flat_map(|arrays| arrays.precision[part.clone()].iter().copied()))
     };
-    let recall = |size: Size, most: usize| mean(of(size).flat_map(|arrays| arrays.recall[most]));
+    let recall = |size: AreaRange, most: usize| mean(of(size).flat_map(|arrays| arrays.recall[most]));
     Summary {
-        ap: precision(Size::All, None),
-        ap50: precision(Size::All, Some(0)),
-        ap75: precision(Size::All, Some(5)),
-        ap_small: precision(Size::Small, None),
-        ap_medium: precision(Size::Medium, None),
-        ap_large: precision(Size::Large, None),
-        ar1: recall(Size::All, 0),
-        ar10: recall(Size::All, 1),
-        ar100: recall(Size::All, 2),
-        ar_small: recall(Size::Small, 2),
-        ar_medium: recall(Size::Medium, 2),
-        ar_large: recall(Size::Large, 2),
+        ap: precision(AreaRange::All, None),
+        ap50: precision(AreaRange::All, Some(0)),
+        ap75: precision(AreaRange::All, Some(5)),
+        ap_small: precision(AreaRange::Small, None),
+        ap_medium: precision(AreaRange::Medium, None),
+        ap_large: precision(AreaRange::Large, None),
+        ar1: recall(AreaRange::All, 0),
+        ar10: recall(AreaRange::All, 1),
+        ar100: recall(AreaRange::All, 2),
+        ar_small: recall(AreaRange::Small, 2),
+        ar_medium: recall(AreaRange::Medium, 2),
+        ar_large: recall(AreaRange::Large, 2),
     }
 }
 
-/// -1 of nothing.
+/// -1 without values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
     if count == 0 { -1.0 } else { sum / count as f64 }

@@ -1,4 +1,4 @@
-//! How good a model is, and how it got there.
+//! Evaluation: metrics of a model, and the history of its training.
 
 mod accuracy;
 mod calibration;

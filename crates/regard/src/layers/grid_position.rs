@@ -113,7 +113,7 @@ pub fn sine_of_points(points: Tensor<2>, dim: usize) -> Tensor<2> {
 }
 
 impl Cells {
-    /// Row and column of every cell in its picture, counted without padding from 1; as shares of the last if normalised.
+    /// Row and column of every cell in its picture, counted without padding from 1; as fractions of the last if normalised.
     ///
     /// One picture stands for all when there is no padding.
     fn places(&self, normalised: bool) -> Vec<[f64; 2]> {
@@ -149,7 +149,7 @@ impl Cells {
         places
     }
 
-    /// Middle of every cell as shares of its picture's width and height, `[B or 1, H*W, 2]` of x and y; what is padding
+    /// Middle of every cell as fractions of its picture's width and height, `[B or 1, H*W, 2]` of x and y; what is padding
     /// lies at the edge.
     pub fn centres(&self, device: &Device) -> Tensor<3> {
         let [rows, columns] = self.size;

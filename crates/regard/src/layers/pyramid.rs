@@ -57,7 +57,7 @@ impl ExtraLevels {
 
 impl PyramidConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Pyramid, Error> {
         positive("pyramid_width", self.width)?;
         let Some(last) = self.inputs.last() else {

@@ -2,7 +2,7 @@
 //! Cho et al. 2014, arXiv:1406.1078, in the form of Bahdanau et al. 2014, arXiv:1409.0473.
 //!
 //! `z = s(W_z e + U_z h + C_z c)`, `r` likewise, `h~ = tanh(W e + U (r h) + C c)`, `h' = (1 - z) h + z h~`. PyTorch's GRU
-//! differs: it multiplies by `r` after `U`, and its `z` is the share that is kept, not replaced.
+//! differs: it multiplies by `r` after `U`, and its `z` is the fraction that is kept, not replaced.
 
 use burn::module::{Initializer, Module};
 use burn::tensor::{Bool, Device, Tensor, activation};

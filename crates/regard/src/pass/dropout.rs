@@ -34,7 +34,7 @@ impl Pass {
         Self { dropout: Some(Dropout { key, calls: 0 }), ..Self::default() }
     }
 
-    /// Sets elements to zero with probability `rate`; returns the tensor unchanged outside of training.
+    /// Sets elements to zero with probability `rate`; returns the tensor unchanged outside training.
     #[must_use]
     pub fn dropout<const D: usize>(&mut self, tensor: Tensor<D>, rate: f64) -> Tensor<D> {
         let Some(key) = self.next_key(rate) else { return tensor };

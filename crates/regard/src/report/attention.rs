@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::figure::{ColourScale, Figure as _, HeatMap};
 use super::page::head;
 use crate::Error;
-use crate::translate::Attended;
+use crate::translate::TranslationAttention;
 
 /// All attention weights of one translation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,8 +59,8 @@ impl AttentionReport {
     ///
     /// # Errors
     /// When the recorded tensors are not weights by head.
-    pub fn of(text: &str, translation: &str, attended: Attended) -> Result<Self, Error> {
-        let Attended { source, target, trace } = attended;
+    pub fn of(text: &str, translation: &str, attended: TranslationAttention) -> Result<Self, Error> {
+        let TranslationAttention { source, target, trace } = attended;
         let mut layers = Vec::new();
         for name in trace.names() {
             let weights = trace.get::<4>(name)?;

@@ -12,7 +12,7 @@ const LINE: f64 = 15.0;
 const LETTERS: f64 = 11.0;
 /// Where the first row begins, below title and legend.
 const TOP: f64 = MARGIN + 52.0;
-/// A box has at least this much around it, in shares of its longer side.
+/// A box has at least this much around it, as fractions of its longer side.
 const CONTEXT: f64 = 0.4;
 /// The shortest side of a crop in pixels of the picture: a tiny object shows nothing by itself.
 const LEAST: f64 = 32.0;
@@ -53,7 +53,7 @@ pub struct Crop {
     /// Above the picture, the most important first.
     pub lines: Vec<String>,
     picture: Picture,
-    /// Left, top, right and bottom in shares of the crop.
+    /// Left, top, right and bottom as fractions of the crop.
     boxes: Vec<(BoxOrigin, [f64; 4])>,
 }
 
@@ -85,7 +85,7 @@ impl Crop {
     }
 }
 
-/// First pixel and length of a stretch around a middle, inside of a side.
+/// First pixel and length of a stretch around a middle, inside a side.
 fn span(middle: f64, length: f64, side: usize) -> (usize, usize) {
     let length = (length.ceil().max(1.0) as usize).min(side);
     let first = (middle - length as f64 / 2.0).round().clamp(0.0, (side - length) as f64);

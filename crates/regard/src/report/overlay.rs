@@ -41,7 +41,7 @@ pub fn overlay(picture: &Picture, size: [usize; 2], values: &[f32]) -> Picture {
     })
 }
 
-/// A heat map over a picture whose cells need not divide it: `cell` is the height and width of one as shares of the picture.
+/// A heat map over a picture whose cells need not divide it: `cell` is the height and width of one as fractions of the picture.
 ///
 /// # Panics
 /// When the number of values is not the number of cells, or there are none.

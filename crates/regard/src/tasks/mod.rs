@@ -1,4 +1,4 @@
-//! What can be learned: one file or folder a task. Everything else asks the [`Task`] trait and knows no task by name.
+//! Tasks, one folder each. All other code uses the [`Task`] trait and knows no task by name.
 
 pub mod classify;
 pub mod detect;
@@ -19,10 +19,10 @@ use crate::train::{
 };
 use crate::{Error, nearest};
 
-/// Writes the enum over all tasks, so that a task is one line and forgetting a match is impossible.
+/// Defines the enum over all tasks, so that adding a task is one line and no match can be forgotten.
 macro_rules! tasks {
     ($($variant:ident $task:ty;)*) => {
-        /// A recipe of any task; one that does not say is the first.
+        /// A recipe of any task; a recipe without `task` is of the first.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(clippy::large_enum_variant)] // there is one of them, not an array
         pub enum AnyRecipe {
@@ -34,7 +34,7 @@ macro_rules! tasks {
 
         impl AnyRecipe {
             /// # Errors
-            /// As [`Recipe::from_toml`], and when there is no such task; the nearest one is named.
+            /// As [`Recipe::from_toml`], and when there is no such task; the error suggests the nearest one.
             pub fn from_toml(text: &str) -> Result<Self, Error> {
                 let name = task_of(text)?.unwrap_or_else(|| NAMES[0].into());
                 $(if <$task>::NAME == name || <$task>::ALIASES.contains(&name.as_str()) {
@@ -43,7 +43,7 @@ macro_rules! tasks {
                 Err(Error::config("task", format!("`{name}`: {}", nearest::unknown(&name, NAMES))))
             }
 
-            /// What is reported.
+            /// What the task reports.
             #[must_use]
             pub fn info(&self) -> TaskInfo {
                 match self {
@@ -59,7 +59,7 @@ macro_rules! tasks {
                 }
             }
 
-            /// The same, to be changed; what then fits together is for [`validate`](Self::validate) to say.
+            /// The same, mutable; call [`validate`](Self::validate) after changes.
             pub const fn common_mut(&mut self) -> &mut Common {
                 match self {
                     $(Self::$variant(recipe) => &mut recipe.common,)*
@@ -67,7 +67,7 @@ macro_rules! tasks {
             }
 
             /// # Errors
-            /// When a value cannot work; the error names it.
+            /// When a value is out of range; the error names it.
             pub fn validate(&self) -> Result<(), Error> {
                 match self {
                     $(Self::$variant(recipe) => recipe.validate(),)*
@@ -85,17 +85,17 @@ macro_rules! tasks {
             /// The same with one key changed, such as `optimiser.rate=1e-4`.
             ///
             /// # Errors
-            /// When there is no such key or the value does not fit.
+            /// When there is no such key, or the value is invalid.
             pub fn with(&self, key: &str, value: &str) -> Result<Self, Error> {
                 match self {
                     $(Self::$variant(recipe) => recipe.with(key, value).map(Self::$variant),)*
                 }
             }
 
-            /// What the model costs, for its nominal input.
+            /// The cost of the model for its nominal input.
             ///
             /// # Errors
-            /// When the data cannot be opened, or the model cannot be so.
+            /// When the data cannot be opened, or the model cannot be configured for it.
             pub fn cost(&self) -> Result<ModelCost, Error> {
                 match self {
                     $(Self::$variant(recipe) => <$task>::open(recipe, &std::collections::BTreeMap::new())?.cost(),)*
@@ -129,7 +129,7 @@ macro_rules! tasks {
                 }
             }
 
-            /// Trains in a folder, from its last checkpoint on; `watch` answers whether to go on.
+            /// Trains in a folder, from its last checkpoint on; `watch` returns whether to continue.
             ///
             /// # Errors
             /// As [`train::train`].
@@ -158,10 +158,10 @@ tasks! {
     Language language::Language;
 }
 
-/// What a run reports: what its folder says or, for runs from before folders said so, what the task of its recipe reports.
+/// What a run reports, according to its folder; for runs of older versions, according to the task of its recipe.
 ///
 /// # Errors
-/// When the folder holds no run.
+/// When the folder does not hold a run.
 pub fn info(folder: &Path) -> Result<TaskInfo, Error> {
     match read_task(folder)? {
         Some(info) => Ok(info),

@@ -1,29 +1,30 @@
-//! What tasks of sentences share: the parts of their data, and how processes share batches of a budget of tokens.
+//! Shared by the text tasks: the parts of their data, and how processes divide batches within a budget of tokens.
 
+use burn::module::Module;
 use rand::RngExt as _;
 
-use crate::Error;
 use crate::data::Part;
 use crate::data::text::{Buckets, TextPart};
 use crate::random::{Purpose, generator};
 use crate::train::{Share, Validation, no_part};
+use crate::{Error, weights};
 
-/// One sample of so many is for validation where the data has no such part.
+/// One in this many samples is for validation if the data has no such part.
 const HELD_OUT: u32 = 10;
 
 /// The samples of a recipe's data.
 #[derive(Debug)]
 pub(super) struct Parts<T> {
-    /// To learn from.
+    /// For training.
     pub train: Vec<T>,
-    /// To choose the best epoch by.
+    /// Chooses the best epoch.
     pub validation: Vec<T>,
-    /// To measure at the end; none when the data has no such part.
+    /// Measured at the end; `None` if the data has no test part.
     pub test: Option<Vec<T>>,
 }
 
 impl<T: Clone> Parts<T> {
-    /// Reads the parts that are there, and draws the one for validation where it is missing.
+    /// Reads the parts, and draws a validation part if it is missing.
     pub fn read(
         validation: Validation,
         has: impl Fn(TextPart) -> bool,
@@ -39,7 +40,7 @@ impl<T: Clone> Parts<T> {
             Validation::Part if has(TextPart::Dev) => (whole, read(TextPart::Dev)?),
             Validation::Part => {
                 let mut index = 0;
-                // the same samples whatever the seed of the run
+                // the same samples for every seed
                 whole.into_iter().partition(|_| {
                     index += 1;
                     generator(0, Purpose::Split, [index, 0]).random_range(0..HELD_OUT) > 0
@@ -49,7 +50,7 @@ impl<T: Clone> Parts<T> {
         Ok(Self { train, validation, test })
     }
 
-    /// Only so many samples to learn from and to measure on; 0 is all.
+    /// Limits the numbers of training and evaluation samples; 0 means all.
     pub fn truncate(&mut self, learned: usize, measured: usize) {
         let truncate = |samples: &mut Vec<T>, most: usize| {
             if most > 0 {
@@ -62,7 +63,7 @@ impl<T: Clone> Parts<T> {
     }
 }
 
-/// A part of sentences by its name.
+/// The samples of a part.
 pub(super) fn text_part(part: Part) -> Result<TextPart, Error> {
     match part {
         Part::Train => Ok(TextPart::Train),
@@ -72,7 +73,15 @@ pub(super) fn text_part(part: Part) -> Result<TextPart, Error> {
     }
 }
 
-/// The sentences of a process in each batch of each step of an epoch: together those of one process alone.
+/// A model with the tensors of a file or an address, or as it is without one.
+pub(super) fn with_weights<M: Module>(model: M, address: Option<&str>) -> Result<M, Error> {
+    match address {
+        Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors),
+        None => Ok(model),
+    }
+}
+
+/// The sentences of one process in each batch of each step of an epoch; all processes together have those of a single one.
 pub(super) fn shares(
     buckets: &Buckets,
     epoch: usize,
@@ -83,7 +92,7 @@ pub(super) fn shares(
     let steps: Vec<Vec<Vec<usize>>> = batches.chunks(accumulate).map(<[_]>::to_vec).collect();
     steps.into_iter().map(move |step| {
         let shares = step.iter().map(|batch| batch.iter().copied().skip(rank).step_by(ranks).collect());
-        // a batch of fewer sentences than processes leaves some of them without any
+        // a batch with fewer sentences than processes leaves some of them without any
         shares.filter(|share: &Vec<usize>| !share.is_empty()).collect()
     })
 }

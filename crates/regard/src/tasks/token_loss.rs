@@ -1,4 +1,4 @@
-//! How well a model predicts tokens: loss, and how often the right token is the best or among the five best.
+//! Token prediction: loss, top-1 and top-5 accuracy.
 
 use burn::tensor::Tensor;
 
@@ -15,7 +15,7 @@ pub struct TokenLoss {
 }
 
 impl TokenLoss {
-    /// Adds logits `[sentences, length, vocabulary]` and the right tokens, none where nothing is to be predicted.
+    /// Adds logits `[sentences, length, vocabulary]` and the right tokens, `None` at positions without a prediction.
     pub fn add(&mut self, logits: Tensor<3>, right: &[Option<u32>]) {
         let [sentences, length, vocabulary] = logits.dims();
         let logits = logits.reshape([sentences * length, vocabulary]);
@@ -37,7 +37,7 @@ impl TokenLoss {
         self.loss / self.tokens as f64
     }
 
-    /// Share of tokens that were predicted.
+    /// Fraction of right predictions.
     #[must_use]
     pub fn top1(&self) -> f64 {
         self.top1 as f64 / self.tokens as f64

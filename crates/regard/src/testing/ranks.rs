@@ -1,11 +1,11 @@
-//! Two processes of a training, without processes.
+//! Two training processes, simulated by threads.
 
 use std::sync::{Arc, Barrier, Mutex};
 
 use crate::Error;
 use crate::train::Ranks;
 
-/// Two processes as two threads: they meet at a barrier and add what they brought.
+/// Two processes as two threads, which meet at a barrier and sum their arrays.
 pub struct ThreadRanks {
     rank: usize,
     barrier: Arc<Barrier>,

@@ -1,4 +1,4 @@
-//! Laws that the runs of every task obey.
+//! Laws that the runs of every task must obey.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::device::cpu;
 use crate::train::{Event, Outcome, Recipe, SingleProcess, Task, TrainOptions, checkpoint, read_history, train};
 use crate::weights::{Tensors, tensors, to_bytes};
 
-/// Trains until a step, or to the end.
+/// Trains up to a step, or to the end.
 pub fn train_until<T: Task>(folder: &Path, recipe: &Recipe<T::Section>, stop: Option<usize>) -> Outcome {
     let mut watch = |event: Event| match event {
         Event::Step(record) => Some(record.step) != stop,
@@ -18,7 +18,7 @@ pub fn train_until<T: Task>(folder: &Path, recipe: &Recipe<T::Section>, stop: Op
     train::<T>(folder, recipe, TrainOptions::default(), &cpu(), &SingleProcess, &mut watch).unwrap()
 }
 
-/// Everything that a run leaves, but for its times: files, the checkpoint, and what was written down, to the last digit.
+/// All output of a run except times: files, the checkpoint, and the history to the last digit.
 pub fn remains(folder: &Path, files: &[&str]) -> (Vec<Vec<u8>>, Tensors, Vec<String>) {
     let files = files.iter().map(|name| fs::read(folder.join(name)).unwrap()).collect();
     let tensors = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap().tensors;
@@ -28,7 +28,7 @@ pub fn remains(folder: &Path, files: &[&str]) -> (Vec<Vec<u8>>, Tensors, Vec<Str
     (files, tensors, text.lines().map(timeless).collect())
 }
 
-/// A run that was stopped after these steps ends byte for byte as one that was not.
+/// A run that was stopped after these steps ends byte for byte like one that was not.
 #[track_caller]
 pub fn assert_stops_change_nothing<T: Task>(
     place: &Path,
@@ -55,7 +55,7 @@ pub fn assert_two_learn_as_one<T: Task>(place: &Path, recipe: &Recipe<T::Section
 where
     T::Section: Sync,
 {
-    // both begin with weights of a file: fresh ones come from a generator that two threads would share
+    // both start with weights of a file: random ones come from a generator that two threads would share
     let (_, fresh) = T::open(recipe, &BTreeMap::new()).unwrap().begin(false, &cpu()).unwrap();
     let begin = place.join("begin.safetensors");
     fs::write(&begin, to_bytes(&tensors(&fresh), &begin).unwrap()).unwrap();

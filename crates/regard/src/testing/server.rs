@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-/// What was asked of the server.
+/// A request to the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     pub path: String,
@@ -12,7 +12,7 @@ pub struct Asked {
     pub if_range: Option<String>,
 }
 
-/// What it answers; `cut` is how many bytes of the body are sent before the connection is dropped.
+/// A response; `cut` is the number of bytes of the body that are sent before the connection is dropped.
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
@@ -25,7 +25,7 @@ impl Reply {
         Self { status, headers: Vec::new(), body: Vec::new(), cut: None }
     }
 
-    /// The content, or its end when that was asked for.
+    /// The content, or its end for a range request.
     pub fn content(asked: &Asked, content: &[u8]) -> Self {
         let headers = vec![("ETag", "\"one\"".to_string())];
         match asked.range {

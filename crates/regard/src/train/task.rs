@@ -47,7 +47,7 @@ pub trait Objective: Debug {
     fn losses(&self, model: &Self::Model, batch: &Self::Batch, counts: &[f64], draw_id: u64) -> Result<Losses, Error>;
 }
 
-/// The share that a batch has in the loss of a step.
+/// The weight of a batch in the loss of a step.
 #[derive(Clone, Debug)]
 pub struct Losses {
     /// What the gradient is of.
@@ -195,7 +195,7 @@ pub trait Task: Debug + Sized {
     /// A process's share of the steps of an epoch, from one of them on.
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, BatchOf<Self>>;
 
-    /// Measures a model; none when the data has no such part. `watch` is told how many of how many are done.
+    /// Measures a model; none when the data has no such part. `watch` gets the number done and the total.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -210,7 +210,7 @@ pub trait Task: Debug + Sized {
     /// What a report says of the model and the data: names and values.
     fn facts(&self) -> Vec<(String, String)>;
 
-    /// What the model costs, for its nominal input.
+    /// The cost of the model for its nominal input.
     ///
     /// # Errors
     /// When the model cannot be so.

@@ -147,7 +147,7 @@ mod tests {
     fn a_process_with_another_recipe_or_other_data_is_named() {
         let recipe = Recipe::default();
         let task = Classification::open(&recipe, &BTreeMap::new()).unwrap();
-        let told = |first: &Recipe<ClassifySection>, change: Option<(&str, &str)>| {
+        let start = |first: &Recipe<ClassifySection>, change: Option<(&str, &str)>| {
             let mut said: BTreeMap<String, String> =
                 task.agreement().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
             said.insert("recipe".into(), first.to_toml("classify"));
@@ -157,7 +157,7 @@ mod tests {
         // neither changes what is learned
         let mut harmless = recipe.clone();
         (harmless.own.workers, harmless.common.save_every) = (7, 9);
-        assert!(told(&harmless, None).is_ok());
+        assert!(start(&harmless, None).is_ok());
         let mut other = recipe.clone();
         other.common.seed = 7;
         for (first, change, reason) in [
@@ -165,7 +165,7 @@ mod tests {
             (&recipe, Some(("training pictures", "7")), "of rank 0: 7"),
             (&recipe, Some(("classes", "cat")), "of rank 0: cat"),
         ] {
-            let error = told(first, change).unwrap_err().to_string();
+            let error = start(first, change).unwrap_err().to_string();
             assert!(error.starts_with("rank 1: ") && error.ends_with(reason), "{error}");
         }
     }

@@ -41,7 +41,7 @@ pub struct Translation {
 
 /// The attention recorded during a translation.
 #[derive(Debug)]
-pub struct Attended {
+pub struct TranslationAttention {
     /// The source tokens, with the end token.
     pub source: Vec<String>,
     /// The input tokens of the decoding steps, from the begin token on.
@@ -164,7 +164,7 @@ impl Bundle {
         Ok(self.source(text)?.len() - 1)
     }
 
-    /// Translations of each text, the best first; an empty text has an empty one. `watch` is told how many are done.
+    /// Translations of each text, the best first; an empty text has an empty one. `watch` gets how many are done.
     ///
     /// # Errors
     /// When a text is too long, or the search is not valid.
@@ -179,8 +179,8 @@ impl Bundle {
         Ok(found.expect("it is always wanted"))
     }
 
-    /// As [`translate`](Self::translate), as long as `is_wanted` says so, which is asked before every token; none when it
-    /// said no.
+    /// As [`translate`](Self::translate), but calls `is_wanted` before every token; `None` if it
+    /// returned false.
     ///
     /// # Errors
     /// When a text is too long, or the search is not valid.
@@ -205,7 +205,7 @@ impl Bundle {
         search.validate()?;
         let sources = texts.iter().map(|text| self.source(text.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let mut all: Vec<Vec<Translation>> = vec![vec![Translation::empty()]; texts.len()];
-        // nothing but the end is an empty text
+        // only the end token: an empty text
         let full: Vec<usize> = (0..texts.len()).filter(|index| sources[*index].len() > 1).collect();
         let lengths: Vec<[usize; 2]> = full.iter().map(|index| [sources[*index].len(); 2]).collect();
         let longest = lengths.iter().map(|[length, _]| *length).max().unwrap_or(0);
@@ -216,7 +216,7 @@ impl Bundle {
             let found = decode::translate_while(&self.model, &Tokens::new(&tokens), search, device, is_wanted);
             let Some(found) = found else { return Ok(None) };
             for (place, hypotheses) in places.into_iter().zip(found) {
-                all[place] = hypotheses.into_iter().map(|one| self.told(one)).collect();
+                all[place] = hypotheses.into_iter().map(|one| self.translation(one)).collect();
                 done += 1;
             }
             watch(done);
@@ -224,15 +224,15 @@ impl Bundle {
         Ok(Some(all))
     }
 
-    fn told(&self, Hypothesis { tokens, score, .. }: Hypothesis) -> Translation {
+    fn translation(&self, Hypothesis { tokens, score, .. }: Hypothesis) -> Translation {
         Translation { text: self.tokenizers[1].decode(&tokens), score, tokens }
     }
 
-    /// What the model looks at when it writes these tokens of a translation.
+    /// The attention of the model for the tokens of a translation.
     ///
     /// # Errors
     /// When the text is too long.
-    pub fn attend(&self, text: &str, translation: &Translation) -> Result<Attended, Error> {
+    pub fn attend(&self, text: &str, translation: &Translation) -> Result<TranslationAttention, Error> {
         let source = self.source(text)?;
         let target = [&[self.tokenizers[1].begin()], translation.tokens.as_slice()].concat();
         let mut pass = Pass::recording_only([
@@ -246,7 +246,7 @@ impl Bundle {
             |tokenizer: &Tokenizer, tokens: &[u32]| tokens.iter().map(|token| tokenizer.token(*token)).collect();
         let [source, target] = [(&self.tokenizers[0], source), (&self.tokenizers[1], target)]
             .map(|(tokenizer, tokens)| shown(tokenizer, &tokens));
-        Ok(Attended { source, target, trace: pass.into_trace() })
+        Ok(TranslationAttention { source, target, trace: pass.into_trace() })
     }
 }
 

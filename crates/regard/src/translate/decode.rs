@@ -1,8 +1,8 @@
-//! Writing a sentence token by token: the likeliest one each time, or several beginnings side by side.
+//! Decoding token by token: greedy or beam search.
 //!
-//! Beam search keeps the `beam` likeliest beginnings and divides the log-probability of a finished sentence by
-//! `((5 + length) / 6)^penalty` (Wu et al. 2016, as Vaswani et al. 2017 have it), so that long ones have a chance. A search
-//! ends when no beginning can overtake the worst of as many finished sentences as the beam is wide.
+//! Beam search keeps the `beam` most probable prefixes and divides the log-probability of a finished sentence by
+//! `((5 + length) / 6)^penalty` (Wu et al. 2016, as in Vaswani et al. 2017), so that long ones have a chance. A search
+//! ends when no prefix can overtake the worst of `beam` finished sentences.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -11,18 +11,18 @@ use crate::function::log_softmax;
 use crate::models::translator::{Translator, TranslatorState};
 use crate::{Error, Pass};
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// Beginnings that are kept; 1 is greedy.
+    /// Beam size; 1 is greedy.
     pub beam: usize,
-    /// How much length counts: 0.6 in the paper, 0 is not at all.
+    /// Length penalty: 0.6 in the paper, 0 for none.
     pub penalty: f64,
-    /// A translation has at most as many tokens as its source, and so many more.
+    /// A translation has at most this many tokens more than its source.
     pub longer: usize,
-    /// Whether keys and values of written tokens are kept; without, everything is computed again for each token.
+    /// Whether to use a KV cache; without it, everything is recomputed for each token.
     pub cache: bool,
-    /// The token before the first, and the one after the last.
+    /// The start and the end token.
     pub begin: u32,
     pub end: u32,
 }
@@ -51,24 +51,24 @@ impl Search {
         Ok(())
     }
 
-    /// What divides the log-probability of so many tokens.
+    /// The divisor of the log-probability for a number of tokens.
     fn divisor(&self, length: usize) -> f64 {
         ((5.0 + length as f64) / 6.0).powf(self.penalty)
     }
 }
 
-/// A sentence that was written.
+/// A decoded sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hypothesis {
-    /// Without a token to begin or to end.
+    /// Without start and end tokens.
     pub tokens: Vec<u32>,
     /// Log-probability, divided by the length penalty.
     pub score: f64,
-    /// Whether it came to an end by itself, and was not cut.
+    /// Whether it has an end token, and was not cut off.
     pub finished: bool,
 }
 
-/// A beginning of a sentence.
+/// A prefix of a sentence.
 #[derive(Clone, Debug)]
 struct Beginning {
     tokens: Vec<u32>,
@@ -86,7 +86,7 @@ struct Searching {
     done: Vec<Hypothesis>,
 }
 
-/// Writes translations of sentences: for each, the best ones first, as many as the beam is wide or fewer.
+/// Translates sentences: up to `beam` translations of each, best first.
 ///
 /// # Panics
 /// When the search is not valid, or a source has no token.
@@ -94,7 +94,7 @@ pub fn translate(model: &Translator, source: &Tokens, search: &Search, device: &
     translate_while(model, source, search, device, &|| true).expect("it is always wanted")
 }
 
-/// As [`translate`], as long as `is_wanted` says so, which is asked before every token; none when it said no.
+/// As [`translate`], but calls `is_wanted` before every token; `None` if it returned false.
 ///
 /// # Panics
 /// When the search is not valid, or a source has no token.
@@ -139,12 +139,12 @@ pub fn translate_while(
 }
 
 impl Searching {
-    /// One token more; `chances` are the log-probabilities after each beginning, whose rows are now `first` and on.
+    /// One token more; `chances` are the log-probabilities after each prefix, whose rows start at `first`.
     fn advance(&mut self, chances: &[Vec<f32>], first: usize, search: &Search) {
         if self.open.is_empty() {
             return;
         }
-        // of every beginning the likeliest, one more than the beam: one of them may be the end
+        // the most probable tokens of every prefix, one more than the beam: one of them may be the end
         let mut next: Vec<(usize, u32, f64)> = Vec::new();
         for (index, (beginning, chances)) in self.open.iter().zip(chances).enumerate() {
             for token in likeliest(chances, search.beam + 1) {
@@ -157,7 +157,7 @@ impl Searching {
         for (index, token, log_probability) in next {
             let before = self.open[index].clone();
             if token == search.end {
-                // an end that is less likely than a beam of beginnings is not looked at
+                // an end that is less probable than a full beam is ignored
                 if open.len() < search.beam {
                     self.finish(&before.tokens[1..], log_probability, before.tokens.len(), true, search);
                 }
@@ -176,7 +176,7 @@ impl Searching {
         }
         self.open = open;
         let best = self.open.iter().map(|beginning| beginning.log_probability).fold(f64::NEG_INFINITY, f64::max);
-        // a log-probability only falls; the most that length can make up for is at the longest
+        // a log-probability only falls; the penalty helps most at the maximum length
         let hope = best / search.divisor(self.most.max(1));
         if self.done.len() >= search.beam && self.done[search.beam - 1].score >= hope {
             self.open.clear();
@@ -187,7 +187,7 @@ impl Searching {
     fn finish(&mut self, tokens: &[u32], log_probability: f64, length: usize, finished: bool, search: &Search) {
         let score = log_probability / search.divisor(length);
         let hypothesis = Hypothesis { tokens: tokens.to_vec(), score, finished };
-        // those that came to an end come before those that were cut
+        // finished ones before those that were cut off
         let place = self.done.partition_point(|other| {
             (other.finished, other.score) >= (finished, score) || (other.finished && !finished)
         });
@@ -195,7 +195,7 @@ impl Searching {
     }
 }
 
-/// The places of the largest numbers, the first ones of equal ones.
+/// The indices of the largest numbers; on a tie the first.
 fn likeliest(chances: &[f32], count: usize) -> Vec<u32> {
     let mut best: Vec<u32> = Vec::with_capacity(count + 1);
     for (token, chance) in chances.iter().enumerate() {
@@ -210,7 +210,7 @@ fn likeliest(chances: &[f32], count: usize) -> Vec<u32> {
     best
 }
 
-/// What is known of the beginnings, with a cache or without.
+/// The state of all prefixes, with a cache or without.
 enum State<'a> {
     Kept { model: &'a Translator, state: TranslatorState, rows: usize },
     Again { model: &'a Translator, source: Vec<Vec<u32>> },
@@ -226,7 +226,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Log-probabilities after each of the beginnings, which were at these rows.
+    /// Log-probabilities after each prefix, which were at these rows.
     fn next(&mut self, rows: &[usize], written: &[&[u32]], device: &Device) -> Vec<Vec<f32>> {
         let logits = match self {
             Self::Kept { model, state, rows: count } => {
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// A state is no cache: sums over the sentence have other shapes, and other last bits.
+    /// Without a cache: sums over the sentence have other shapes, and other last bits.
     #[test]
     fn a_state_that_is_carried_on_writes_what_one_from_the_beginning_does() {
         let model = model("rnnsearch-nano");

@@ -1,6 +1,6 @@
-//! The translator that comes with the library: Italian to English, trained by `recipes/translate-it-en.toml`.
+//! The embedded translator: Italian to English, trained by `recipes/translate-it-en.toml`.
 //!
-//! `examples/embed_translator.rs` makes its files of a run.
+//! `examples/embed_translator.rs` makes its files from a run.
 
 use burn::tensor::Device;
 use std::path::Path;
@@ -18,7 +18,7 @@ const WEIGHTS: &[u8] = include_bytes!("../../assets/it-en/best.safetensors");
 
 impl Bundle {
     /// # Errors
-    /// When the files were spoiled before they were built in.
+    /// When the embedded files are damaged.
     pub fn embedded(device: &Device) -> Result<Self, Error> {
         let place = Path::new("embedded it-en");
         let config = TranslatorConfig::from_toml(MODEL)?;

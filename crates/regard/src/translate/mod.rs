@@ -4,5 +4,5 @@ mod bundle;
 mod decode;
 mod embedded;
 
-pub use bundle::{Attended, Bundle, LONGEST, LONGEST_BYTES, Translation};
+pub use bundle::{Bundle, LONGEST, LONGEST_BYTES, Translation, TranslationAttention};
 pub use decode::{Hypothesis, Search, translate, translate_while};

@@ -1,5 +1,5 @@
-//! Detectors by name, with the words that name classifiers ([`resolve`](fn@super::resolve)): a run folder, a folder
-//! that `regard export` wrote, an embedded detector, a preset, a TOML file, and any of these `=WEIGHTS`.
+//! Detectors by name, by the same rules as classifiers ([`resolve`](fn@super::resolve)): a run folder, a folder
+//! written by `regard export`, an embedded detector, a preset, a TOML file, and any of these `=WEIGHTS`.
 
 use burn::tensor::{Device, TensorData};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::data::{DetectionPreprocess, labels};
 use crate::models::detect::{self, Detector, DetectorConfig};
 use crate::{Error, file, nearest};
 
-/// A detector that is known and not loaded yet.
+/// A detector that is not loaded yet.
 #[derive(Clone, Debug)]
 pub struct DetectorSource {
-    /// What tables and figures call it.
+    /// Its name in tables and figures.
     pub name: String,
     pub config: DetectorConfig,
     pub preprocess: DetectionPreprocess,
-    /// Names of its classes, where somebody wrote them down.
+    /// Its class names, if known.
     pub labels: Option<Vec<String>>,
     pub origin: WeightsOrigin,
     weights: Weights,
@@ -42,7 +42,7 @@ pub struct LoadedDetector {
     pub labels: Option<Vec<String>>,
 }
 
-/// A detector that comes with the library.
+/// An embedded detector.
 #[derive(Debug)]
 pub struct EmbeddedDetector {
     pub name: &'static str,
@@ -53,8 +53,8 @@ pub struct EmbeddedDetector {
     weights: &'static [u8],
 }
 
-/// Detectors that come with the library, trained here on `scenes`: `docs/results.md` has the command, `examples/embed_detector.rs`
-/// makes the files of the run.
+/// The embedded detectors, trained on `scenes`: `docs/results.md` has the command,
+/// `examples/embed_detector.rs` makes the files from the run.
 pub static EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[EmbeddedDetector {
     name: "scenes-retinanet",
     model: include_str!("../../assets/scenes/model.toml"),
@@ -63,10 +63,10 @@ pub static EMBEDDED_DETECTORS: &[EmbeddedDetector] = &[EmbeddedDetector {
     weights: include_bytes!("../../assets/scenes/best.safetensors"),
 }];
 
-/// The detector that a text names; weights from the network are fetched into the cache, with `progress`.
+/// The detector of a name; weights from the network are fetched into the cache, with `progress`.
 ///
 /// # Errors
-/// When the text names no detector, a file beside the weights cannot be understood, or nothing can be fetched.
+/// When there is no such detector, a file next to the weights is not supported, or a download fails.
 pub fn resolve_detector(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<DetectorSource, Error> {
     if let Some(source) = without_weights(text)? {
         return Ok(source);
@@ -95,20 +95,20 @@ pub fn resolve_detector(text: &str, progress: &mut dyn FnMut(Progress)) -> Resul
     Ok(DetectorSource { origin: WeightsOrigin::Checkpoint, weights: Weights::File(path), labels, ..source })
 }
 
-/// Whether a name without weights is one of a classifier.
+/// Whether a name without weights is that of a classifier.
 fn models_know(text: &str) -> bool {
     crate::models::preset(text).is_ok() || super::EMBEDDED.iter().any(|one| one.name == text)
 }
 
-/// Whether a text names a detector rather than a classifier.
+/// Whether a name is that of a detector.
 #[must_use]
 pub fn is_detector(text: &str) -> bool {
     let names = [Some(text), text.split_once('=').map(|(model, _)| model)];
-    // the configuration of a detector with a mistake in it is still one of a detector
+    // an invalid configuration of a detector is still one of a detector
     names.into_iter().flatten().any(|name| !matches!(without_weights(name), Ok(None)))
 }
 
-/// Every kind of text but `MODEL=WEIGHTS`; none when it is another.
+/// Every kind of name except `MODEL=WEIGHTS`; `None` if it is not a detector.
 fn without_weights(text: &str) -> Result<Option<DetectorSource>, Error> {
     let path = Path::new(text);
     let config = path.join("model.toml");
@@ -139,13 +139,13 @@ fn without_weights(text: &str) -> Result<Option<DetectorSource>, Error> {
     Ok(None)
 }
 
-/// The weights of a run, or of a folder that [`export_detector`](super::export_detector) wrote.
+/// The weights of a run, or of a folder written by [`export_detector`](super::export_detector).
 fn weights_in(folder: &Path) -> PathBuf {
     let [run, exported] = ["best.safetensors", "model.safetensors"].map(|file| folder.join(file));
     if exported.is_file() && !run.is_file() { exported } else { run }
 }
 
-/// A configuration in a file, with what lies beside it in a run folder; none when it is no detector's.
+/// A configuration file, with the files next to it in a run folder; `None` if it is not a detector's.
 fn of_toml(path: &Path) -> Result<Option<DetectorSource>, Error> {
     let text = file::read_text(path)?;
     if !detect::is_config(&text) {
@@ -302,9 +302,9 @@ mod tests {
 
     #[test]
     fn a_name_of_a_classifier_is_no_detector_and_a_wrong_one_gets_the_nearest() {
-        let told = |name: &str| resolve_detector(name, &mut |_| {}).unwrap_err().to_string();
-        assert!(told("vit-nano").contains("classifier"));
-        assert!(told("detr-nanoo").contains("`detr-nano`"));
+        let error_of = |name: &str| resolve_detector(name, &mut |_| {}).unwrap_err().to_string();
+        assert!(error_of("vit-nano").contains("classifier"));
+        assert!(error_of("detr-nanoo").contains("`detr-nano`"));
         assert!(is_detector("detr-r50") && is_detector("detr-r50=FILE") && !is_detector("deit-tiny"));
     }
 }

@@ -1,7 +1,7 @@
 //! Exports a detector: weights under the names of its upstream, with the files that describe it.
 //!
-//! The folder is also a model by name, as a run folder is: `regard detect --model FOLDER`. An export is a success only after
-//! the weights were read back into a new detector that gives the same output.
+//! The folder is also a name of a model, like a run folder: `regard detect --model FOLDER`. An export succeeds only after
+//! the weights are read back into a new detector that gives the same output.
 
 use burn::tensor::{Device, TensorData};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub const fn detector_upstreams(config: &DetectorConfig) -> &'static [Upstream] 
 /// Hugging Face also `config.json` and `preprocessor_config.json`.
 ///
 /// # Errors
-/// When the upstream has no such detector, a file cannot be written, or what was read back differs.
+/// When the upstream has no such detector, a file cannot be written, or the written weights differ.
 pub fn export_detector(detector: &LoadedDetector, folder: &Path, to: Upstream, device: &Device) -> Result<(), Error> {
     check(&detector.config, to)?;
     let theirs = upstream_tensors(detector, to)?;
@@ -48,7 +48,7 @@ pub fn export_detector(detector: &LoadedDetector, folder: &Path, to: Upstream, d
     let path = folder.join("model.safetensors");
     write(&path, &to_bytes(&theirs, folder)?)?;
     if let Err(error) = read_back(detector, &path, &theirs, device) {
-        // a file that cannot be trusted is worse than none; the error is what matters
+        // a file that cannot be trusted is worse than none
         _ = std::fs::remove_file(&path);
         return Err(error);
     }
@@ -58,12 +58,12 @@ pub fn export_detector(detector: &LoadedDetector, folder: &Path, to: Upstream, d
     Ok(())
 }
 
-/// Names as `--to` spells them.
+/// The names for `--to`.
 fn name(upstream: Upstream) -> String {
     serde_json::to_value(upstream).ok().and_then(|name| name.as_str().map(String::from)).unwrap_or_default()
 }
 
-/// Refuses what an upstream could not build.
+/// Refuses configurations that an upstream could not build.
 fn check(config: &DetectorConfig, to: Upstream) -> Result<(), Error> {
     if to == Upstream::Regard {
         return Ok(());
@@ -163,7 +163,7 @@ fn convolution(tensor: TensorData) -> TensorData {
     TensorData::from_bytes(bytes, [outputs, inputs, 1, 1], dtype)
 }
 
-/// Compares the file with what was written, and a detector that is made of it with the one that was exported.
+/// Compares the file with the exported tensors, and a detector loaded from it with the exported one.
 fn read_back(detector: &LoadedDetector, path: &Path, written: &Tensors, device: &Device) -> Result<(), Error> {
     let checkpoint = read(path)?;
     let differs = |name: &&String| {
@@ -190,7 +190,7 @@ fn test_picture() -> Result<ImageBatch, Error> {
     ImageBatch::collate(&[NormalisedPicture { values, size: [SIDE, SIDE] }])
 }
 
-/// What a detector computes before boxes are chosen.
+/// The raw outputs of a detector, before boxes are selected.
 fn outputs(model: &Detector, images: &Images) -> Vec<TensorData> {
     let pass = &mut Pass::silent();
     match model {

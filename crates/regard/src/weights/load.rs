@@ -142,13 +142,13 @@ fn fit_positions(
         Some((prefix, grid(there, options.grid_from)?, grid(here, options.grid)?))
     });
     let Some((prefix, from, to)) = found else {
-        let told =
+        let shown =
             |given: Option<[usize; 2]>| given.map_or("a square".into(), |[rows, columns]| format!("{rows}x{columns}"));
         let reason = format!(
             "the model has {here} positions ({} and {tokens} tokens?), the checkpoint {there} ({}?): \
              the rows and columns of both are needed",
-            told(options.grid),
-            told(options.grid_from)
+            shown(options.grid),
+            shown(options.grid_from)
         );
         return Err(Error::config("grid", reason));
     };

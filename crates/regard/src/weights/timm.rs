@@ -98,11 +98,11 @@ fn preprocess(config: &Value, usual: Preprocess) -> Result<Preprocess, String> {
 pub(super) fn labels(config: &Value) -> Option<Vec<String>> {
     let names = config.get("label_names").or_else(|| about(config).get("label_names"))?.as_array()?;
     let descriptions = config.get("label_descriptions").or_else(|| about(config).get("label_descriptions"));
-    let told = |name: &Value| {
+    let title = |name: &Value| {
         let name = name.as_str()?;
         Some(descriptions.and_then(|all| all[name].as_str()).unwrap_or(name).to_string())
     };
-    names.iter().map(told).collect()
+    names.iter().map(title).collect()
 }
 
 #[cfg(test)]

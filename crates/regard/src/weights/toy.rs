@@ -45,7 +45,7 @@ struct Mlp {
 
 /// What a [`Toy`] is made of.
 #[derive(Clone, Copy)]
-pub struct Shape {
+pub struct ToySize {
     pub tokens: usize,
     pub positions: usize,
     pub depth: usize,
@@ -54,12 +54,12 @@ pub struct Shape {
 }
 
 /// The fixtures `hf_vit` and `torchvision_vit`.
-pub const SMALL: Shape = Shape { tokens: 1, positions: 17, depth: 2, hidden: 96, classes: 7 };
+pub const SMALL: ToySize = ToySize { tokens: 1, positions: 17, depth: 2, hidden: 96, classes: 7 };
 /// The fixture `timm_vit`.
-pub const TIMM: Shape = Shape { depth: 3, hidden: 192, classes: 10, ..SMALL };
+pub const TIMM: ToySize = ToySize { depth: 3, hidden: 192, classes: 10, ..SMALL };
 
 impl Toy {
-    pub fn new(shape: Shape, device: &Device) -> Self {
+    pub fn new(shape: ToySize, device: &Device) -> Self {
         const WIDTH: usize = 48;
         let table = |rows: usize| Initializer::Zeros.init([1, rows, WIDTH], device);
         let norm = || LayerNorm::new(WIDTH, 1e-6, device);

@@ -169,7 +169,7 @@ const SAN: Table = &[
     ("bn{s}.*", "stages.{s}.bn.*"),
 ];
 
-/// Only the layers are listed: names outside of them are not translated.
+/// Only the layers are listed: names outside them are not translated.
 const PYTORCH: Table = &[
     ("encoder.layers.{i}.self_attn.in_proj_weight", "encoder.layers.{i}.self_attn.in_proj.weight"),
     ("encoder.layers.{i}.self_attn.in_proj_bias", "encoder.layers.{i}.self_attn.in_proj.bias"),

@@ -69,7 +69,7 @@ fn data_without_parts_is_taken_whole_unless_a_run_may_have_seen_it() {
     make("marked/x");
     std::fs::write(path("marked/labels.csv"), lines.join(",train\n") + ",test").unwrap();
     let count = |name: &str, trained: bool| {
-        let source = Source { data: Some(path(name).display().to_string()), part: None };
+        let source = DataArgs { data: Some(path(name).display().to_string()), part: None };
         source.open(None, trained).unwrap().len()
     };
     for (name, whole, test) in [("classes", 5, 1), ("parts", 1, 1), ("manifest", 5, 1), ("marked", 1, 1)] {

@@ -49,8 +49,8 @@ fn millions_of(ours: u64, printed: f64, decimals: i32) -> Cell {
     Cell { printed, ours, verdict: Rounding::Once(decimals).verdict(ours, 1e6, printed) }
 }
 
-/// Sizes of pictures and their shares, for the mean over the first 100 pictures of COCO's val2017 that the paper counts: most
-/// are 4:3, the others 3:2.
+/// Sizes of pictures and their fractions, for the mean over the first 100 pictures of COCO's val2017 that the paper counts:
+/// most are 4:3, the others 3:2.
 const COCO_SIZES: [([usize; 2], f64); 2] = [([800, 1066], 0.65), ([800, 1199], 0.35)];
 
 /// Table 1 of arXiv:2005.12872; a row with `+` is the same network, trained longer.
@@ -79,7 +79,7 @@ pub(super) fn detr() -> Result<Vec<PaperRow>, Error> {
         ("DETR-DC5-R101", "detr-r101-dc5", (60.0, 253.0), MIXED),
     ] {
         let config = detr::preset(preset)?;
-        // the paper does not count what it does not train
+        // the paper does not count frozen parameters
         let is_frozen =
             |name: &str| name.starts_with("backbone.0.body.conv1") || name.starts_with("backbone.0.body.layer1.");
         rows.push(detector(name, |image| config.ledger(image), is_frozen, printed, note)?);

@@ -44,8 +44,8 @@ fn every_relation_and_position_is_its_naive_twin() {
                 let options = Pairwise { relation, position, window };
                 let inputs = maps(2, 4, 3);
                 let (out, weights) = attend(inputs.clone(), &options);
-                let planes = planes(&options, 4, 3).map(|planes| naive::Maps::from(&planes.unsqueeze::<4>()));
-                let [phi, psi, beta] = inputs.each_ref().map(naive::Maps::from);
+                let planes = planes(&options, 4, 3).map(|planes| naive::Images::from(&planes.unsqueeze::<4>()));
+                let [phi, psi, beta] = inputs.each_ref().map(naive::Images::from);
                 let twin = naive::Gamma::from(&widths(&options).random(7));
                 let (twin_out, twin_weights) = naive::pairwise([&phi, &psi, &beta], planes.as_ref(), &twin, &options);
                 naive::assert_twin(&out, &twin_out);
@@ -62,8 +62,8 @@ fn every_footprint_of_the_paper_is_its_naive_twin() {
         let inputs = maps(1, 6, 7);
         let (out, weights) = attend(inputs.clone(), &options);
         assert_eq!((out.dims(), weights.dims()), ([1, 4, 6, 7], [1, 2, window * window, 42]));
-        let planes = planes(&options, 6, 7).map(|planes| naive::Maps::from(&planes.unsqueeze::<4>()));
-        let [phi, psi, beta] = inputs.each_ref().map(naive::Maps::from);
+        let planes = planes(&options, 6, 7).map(|planes| naive::Images::from(&planes.unsqueeze::<4>()));
+        let [phi, psi, beta] = inputs.each_ref().map(naive::Images::from);
         let twin = naive::Gamma::from(&widths(&options).random(7));
         naive::assert_twin(&out, &naive::pairwise([&phi, &psi, &beta], planes.as_ref(), &twin, &options).0);
     }

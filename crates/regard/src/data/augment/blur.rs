@@ -2,7 +2,7 @@
 
 use crate::data::Picture;
 
-/// Blurred by a Gaussian of this deviation in pixels; the border goes on outside.
+/// A Gaussian blur of this deviation in pixels; border pixels are repeated.
 pub(super) fn blur(picture: &mut Picture, radius: f64) {
     let weights = weights(radius);
     let (rows, columns) = (picture.rows, picture.columns);
@@ -12,7 +12,7 @@ pub(super) fn blur(picture: &mut Picture, radius: f64) {
     let mut wide = vec![0.0f32; 3 * (columns + 2 * reach)];
     let mut blurred = Vec::with_capacity(picture.pixels.len());
     for row in 0..rows {
-        // columns first: whole rows are added
+        // vertically first: whole rows are added
         sums.fill(0.0);
         for (away, weight) in weights.iter().enumerate() {
             let rows = [row.saturating_sub(away), (row + away).min(rows - 1)];
@@ -35,7 +35,7 @@ pub(super) fn blur(picture: &mut Picture, radius: f64) {
     picture.pixels = blurred;
 }
 
-/// Weights of the pixels 0, 1, 2 .. away, which sum to one over both sides; beyond four deviations there is nothing.
+/// Weights by distance 0, 1, 2 .., which sum to one over both sides; cut off at four deviations.
 fn weights(radius: f64) -> Vec<f32> {
     let reach = (4.0 * radius).ceil() as usize;
     let weight = |away: usize| (-0.5 * (away as f64 / radius).powi(2)).exp();
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::testing::noise_picture;
 
-    /// The definition: every pixel of an endless picture weighs.
+    /// The definition, with every pixel of an infinite picture.
     fn naive(picture: &Picture, radius: f64) -> Vec<f64> {
         let [rows, columns] = picture.size().map(|side| side as isize);
         let reach = (9.0 * radius).ceil() as isize;
@@ -79,7 +79,7 @@ mod tests {
             blur(&mut blurred, radius);
             for (level, exact) in blurred.pixels().iter().zip(naive(&picture, radius)) {
                 let difference = (f64::from(*level) - exact).abs();
-                // half a level of rounding, and what is beyond four deviations
+                // half a level of rounding, and the cut at four deviations
                 assert!(difference < 0.51, "{size:?}, radius {radius}: {level} for {exact}");
             }
         }

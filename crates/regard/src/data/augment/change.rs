@@ -1,7 +1,7 @@
-//! What a change does: to pixels, to boxes, to the frames of a clip.
+//! Changes of pixels, of boxes, and of the frames of a clip.
 //!
-//! Everything random is drawn first. What was drawn is a list of changes, each of them *geometric* (pixels go to other places,
-//! and boxes with them) or *photometric* (pixels get other levels, and boxes stay). The same list can then be applied to
+//! Random numbers are drawn first. The result is a list of changes, each *geometric* (pixels move,
+//! and boxes with them) or *photometric* (levels change, boxes do not). The same list can then be applied to
 //! any number of pictures of one size, so that all frames of a clip change alike, and to the boxes in them.
 
 use super::geometry::{self, Affine, affine};
@@ -11,46 +11,46 @@ use crate::data::picture::normalise;
 use crate::data::resample::resample;
 use crate::data::{Bounds, Filter, Object, Picture, Preprocess};
 
-/// A change whose random numbers are drawn.
+/// A change, with its random numbers already drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     Geometric(Geometric),
     Photometric(Photometric),
 }
 
-/// Pixels, and boxes, at other places.
+/// Moves pixels and boxes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Geometric {
-    /// A part of the picture: the corner and the size, rows before columns.
+    /// A crop: the corner and the size, rows before columns.
     Crop { corner: [usize; 2], size: [usize; 2] },
     /// The whole picture at another size.
     Resize { size: [usize; 2], filter: Filter },
-    /// A part of the picture at another size: resized to `whole`, of which the part from `corner` on is taken.
+    /// A resized crop: the picture is resized to `whole` and cropped from `corner` on.
     ResizedCrop { whole: [usize; 2], corner: [usize; 2], size: [usize; 2], filter: Filter },
-    /// The same from a picture with a reflected border, so that the corner may be outside of it.
+    /// The same with a reflected border, so that the corner may be outside the picture.
     ReflectedCrop { whole: [usize; 2], corner: [isize; 2], size: [usize; 2], filter: Filter },
-    /// Left and right exchanged.
+    /// A horizontal flip.
     Flip,
-    /// Rows reversed.
+    /// A vertical flip.
     UpsideDown,
-    /// Turned clockwise by so many times 90 degrees.
+    /// A clockwise rotation by this many times 90 degrees.
     QuarterTurns(usize),
-    /// Every pixel taken from another place: old x = `m[0]` x + `m[1]` y + `m[2]`, old y = `m[3]` x + `m[4]` y + `m[5]`;
-    /// what comes in from outside is `fill`.
+    /// An affine map from new to old positions: old x = `m[0]` x + `m[1]` y + `m[2]`, old y = `m[3]` x + `m[4]` y + `m[5]`;
+    /// pixels from outside the picture are `fill`.
     Affine { matrix: Affine, fill: [u8; 3] },
 }
 
-/// Pixels with other levels, at their places.
+/// Changes levels, not positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Photometric {
     AutoContrast,
     Equalize,
     Invert,
-    /// The highest bits are kept.
+    /// Keeps the highest bits.
     Posterize(u32),
-    /// Levels from this one on are inverted.
+    /// Inverts levels from this one on.
     Solarize(u16),
-    /// Levels below 128 are raised.
+    /// Raises levels below 128.
     SolarizeAdd(u8),
     Saturation(f32),
     Contrast(f32),
@@ -61,7 +61,7 @@ pub enum Photometric {
     Blur(f64),
 }
 
-/// A rectangle of a normalised image that becomes noise; boxes stay, as they do when something stands before an object.
+/// Random erasing: a rectangle of the normalised image becomes noise. Boxes stay, as with any occlusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Erasure {
     pub corner: [usize; 2],
@@ -70,17 +70,17 @@ pub struct Erasure {
     pub noise: Vec<f32>,
 }
 
-/// Everything that happens to a picture of one size.
+/// All changes of a picture of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
-    /// The size of the pictures that it was drawn for.
+    /// The size of pictures that the changes were drawn for.
     pub from: [usize; 2],
     pub changes: Vec<Change>,
     pub erasure: Option<Erasure>,
 }
 
 impl Changes {
-    /// Nothing yet.
+    /// No changes yet.
     #[must_use]
     pub const fn new(from: [usize; 2]) -> Self {
         Self { from, changes: Vec::new(), erasure: None }
@@ -95,15 +95,15 @@ impl Changes {
         })
     }
 
-    /// The changed picture, before it is normalised and a rectangle erased.
+    /// The changed picture, before normalisation and random erasing.
     ///
     /// # Panics
-    /// When the picture has another size than the one that the changes were drawn for.
+    /// When the picture does not have the size that the changes were drawn for.
     #[must_use]
     pub fn picture(&self, picture: &Picture) -> Picture {
-        assert_eq!(picture.size(), self.from, "augment: changes for pictures of another size");
+        assert_eq!(picture.size(), self.from, "augment: the changes are for pictures of another size");
         let mut changes = self.changes.iter();
-        // the first change often makes the picture smaller, and then a copy would be waste
+        // the first change often shrinks the picture: copying it first would be wasteful
         let mut changed = match self.changes.first() {
             Some(Change::Geometric(first)) => {
                 changes.next();
@@ -137,7 +137,7 @@ impl Changes {
     /// All frames of a clip, each changed in the same way: `[3, H, W]` for each.
     ///
     /// # Errors
-    /// When a frame has another size than the one that the changes were drawn for.
+    /// When a frame does not have the size that the changes were drawn for.
     pub fn clip(&self, frames: &[Picture], preprocess: &Preprocess) -> Result<Vec<Vec<f32>>, Error> {
         if let Some(index) = frames.iter().position(|frame| frame.size() != self.from) {
             let [[rows, columns], [other_rows, other_columns]] = [frames[index].size(), self.from];
@@ -147,8 +147,8 @@ impl Changes {
         Ok(frames.iter().map(|frame| self.image(frame, preprocess)).collect())
     }
 
-    /// The objects where they are after all changes, clipped to the picture. One is dropped when nothing of it is left, or
-    /// less than `least` of its area is visible (0 keeps all of which anything is left, as DETR does).
+    /// The objects after all changes, clipped to the picture. An object is dropped if nothing of it is left, or
+    /// less than `least` of its area is visible (0 keeps every visible object, as DETR does).
     #[must_use]
     pub fn objects(&self, objects: &[Object], least: f64) -> Vec<Object> {
         objects
@@ -157,9 +157,9 @@ impl Changes {
             .collect()
     }
 
-    /// A box after all changes; none when it is dropped.
+    /// A box after all changes; `None` if it is dropped.
     fn bounds(&self, bounds: Bounds, least: f64) -> Option<Bounds> {
-        // what is outside of the picture already is not lost by a change
+        // area that was outside the picture before is not lost by a change
         let (mut bounds, mut size, mut visible) = (bounds.clipped()?, self.from, 1.0);
         for change in &self.changes {
             let Change::Geometric(change) = change else { continue };
@@ -217,7 +217,7 @@ impl Geometric {
         }
     }
 
-    /// Where a box goes, perhaps outside of the picture: the box around its moved corners.
+    /// The box around the moved corners of a box; it may lie outside the picture.
     fn moved(&self, bounds: Bounds, before: [usize; 2]) -> Bounds {
         let after = self.size(before);
         let [x1, y1, x2, y2] = bounds.pixel_corners(before);
@@ -227,7 +227,7 @@ impl Geometric {
         Bounds::from_pixel_corners([least(0), least(1), most(0), most(1)], after)
     }
 
-    /// Where a point goes, `[x, y]` in pixels.
+    /// The new position of a point, `[x, y]` in pixels.
     fn point(&self, [x, y]: [f64; 2], [rows, columns]: [usize; 2]) -> [f64; 2] {
         let (height, width) = (rows as f64, columns as f64);
         let scaled = |whole: [usize; 2], corner: [f64; 2]| {

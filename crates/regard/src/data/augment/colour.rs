@@ -1,4 +1,4 @@
-//! Colours, contrast and sharpness, as PIL's `ImageEnhance`: a picture blended with a degenerate one.
+//! Brightness, colour, contrast and sharpness, as PIL's `ImageEnhance`: a picture blended with a degenerate one.
 
 use rand::seq::SliceRandom as _;
 use rand::{Rng, RngExt as _};
@@ -15,9 +15,9 @@ pub(super) fn grayscale(picture: &mut Picture) {
     picture.pixels.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [luma(*pixel); 3]);
 }
 
-/// From another level (factor 0) over this one (1) to beyond; cut off, not rounded.
+/// Interpolates from another level (factor 0) to this one (1) and beyond; truncated, not rounded.
 fn blend(other: u8, level: u8, factor: f32) -> u8 {
-    // a cast of a float stops at 0 and at 255
+    // casting a float saturates at 0 and at 255
     (f32::from(other) + factor * (f32::from(level) - f32::from(other))) as u8
 }
 
@@ -25,7 +25,7 @@ pub(super) fn brightness(picture: &mut Picture, factor: f32) {
     picture.pixels.iter_mut().for_each(|level| *level = blend(0, *level, factor));
 }
 
-/// Away from the mean of gray, or towards it.
+/// Contrast: away from the mean of gray, or towards it.
 pub(super) fn contrast(picture: &mut Picture, factor: f32) {
     let (pixels, _) = picture.pixels.as_chunks::<3>();
     let sum: u64 = pixels.iter().map(|pixel| u64::from(luma(*pixel))).sum();
@@ -33,7 +33,7 @@ pub(super) fn contrast(picture: &mut Picture, factor: f32) {
     picture.pixels.iter_mut().for_each(|level| *level = blend(mean, *level, factor));
 }
 
-/// Away from gray, or towards it.
+/// Saturation: away from gray, or towards it.
 pub(super) fn saturation(picture: &mut Picture, factor: f32) {
     for pixel in picture.pixels.as_chunks_mut::<3>().0 {
         let gray = luma(*pixel);
@@ -41,7 +41,7 @@ pub(super) fn saturation(picture: &mut Picture, factor: f32) {
     }
 }
 
-/// Away from a smoothed picture, or towards it; the border stays.
+/// Sharpness: away from a smoothed picture, or towards it; the border stays.
 pub(super) fn sharpness(picture: &mut Picture, factor: f32) {
     // weights of f32 in PIL's order, since the sum is cut off
     const SIDE: f32 = 1.0 / 13.0;

@@ -1,4 +1,4 @@
-//! Which part of a picture: the first change, after which it has the size of the image.
+//! Crops: the first change, after which the picture has the size of the image.
 
 use rand::{Rng, RngExt as _};
 
@@ -7,7 +7,7 @@ use crate::data::Preprocess;
 use crate::data::picture::{middle_corner, resized, whole};
 
 impl Crop {
-    /// How the part of a picture is taken, of the size of the image.
+    /// Draws the crop of a picture, resized to the size of the image.
     pub(super) fn draw(
         self,
         picture: [usize; 2],
@@ -39,7 +39,7 @@ impl Crop {
     }
 }
 
-/// Corner and size of a random part, as torchvision's `RandomResizedCrop` draws it.
+/// Corner and size of a random crop, as drawn by torchvision's `RandomResizedCrop`.
 pub(super) fn random_part(
     size: [usize; 2],
     area: [f64; 2],
@@ -53,7 +53,7 @@ pub(super) fn random_part(
             return (corner, part);
         }
     }
-    // the middle, as much of it as an allowed aspect has
+    // a centre crop, as large as an allowed aspect permits
     let [rows, columns] = size;
     let ratio = columns as f64 / rows as f64;
     let part = if ratio < aspect[0] {

@@ -1,11 +1,11 @@
-//! How DETR changes pictures with boxes before it is trained on them (Carion et al. 2020, `datasets/coco.py`).
+//! DETR's augmentations of pictures with boxes (Carion et al. 2020, `datasets/coco.py`).
 //!
 //! 1. Flipped with probability 0.5.
-//! 2. One of two, each as likely: resized so that the short side is one of 480, 512, .., 800 and the long side at most 1333;
-//!    or resized so that the short side is 400, 500 or 600, a part of 384 to 600 pixels a side cut out, and then the first.
+//! 2. With equal probability, resized so that the short side is one of 480, 512, .., 800 and the long side at most 1333;
+//!    or resized so that the short side is 400, 500 or 600, cropped to sides of 384 to 600 pixels, and then resized as before.
 //!
 //! Boxes are moved with the pixels, clipped, and dropped when nothing of them is left: `Changes::objects(.., 0.0)`.
-//! Unlike DETR, a picture with a side below 384 pixels keeps that side whole instead of failing. Colours and mosaics
+//! Unlike in DETR, a picture with a side below 384 pixels keeps that side instead of failing. Colour jitter and mosaics
 //! ([`mosaic`]) are options that DETR does not have; both are off by default.
 
 use rand::seq::IndexedRandom as _;
@@ -20,7 +20,7 @@ mod mosaic;
 
 pub use mosaic::mosaic;
 
-/// The size of a picture whose short side is so many pixels, and whose long side at most `longest`.
+/// Resizes the short side to a number of pixels, the long side to at most `longest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShortSide {
@@ -30,7 +30,7 @@ pub struct ShortSide {
 
 impl ShortSide {
     /// Rows and columns, rounded as DETR's `get_size_with_aspect_ratio`: a short side that the longest one limits is
-    /// rounded, the long side is cut off.
+    /// rounded, the long side is truncated.
     #[must_use]
     pub fn detr(self, [rows, columns]: [usize; 2]) -> [usize; 2] {
         let (least, most) = (rows.min(columns), rows.max(columns));
@@ -47,7 +47,7 @@ impl ShortSide {
         if columns < rows { [long, short] } else { [short, long] }
     }
 
-    /// Rows and columns, rounded as torchvision's `Resize(short, max_size=longest)`: both sides are cut off.
+    /// Rows and columns as torchvision's `Resize(short, max_size=longest)`: both sides are truncated.
     #[must_use]
     pub fn torchvision(self, [rows, columns]: [usize; 2]) -> [usize; 2] {
         let (least, most) = (rows.min(columns), rows.max(columns));
@@ -65,21 +65,21 @@ impl ShortSide {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DetectionAugment {
-    /// Probability that left and right are exchanged.
+    /// Probability of a horizontal flip.
     pub flip: f64,
     /// Short sides, one of which is chosen.
     pub short_sides: Vec<usize>,
-    /// The most pixels of the long side.
+    /// Maximum of the long side in pixels.
     pub longest: usize,
-    /// Probability that a part is cut out.
+    /// Probability of a crop.
     pub crop: f64,
-    /// Short sides before the part is cut out.
+    /// Short sides before the crop.
     pub crop_short_sides: Vec<usize>,
-    /// The least and the most pixels of a side of the part.
+    /// Minimum and maximum of a side of the crop in pixels.
     pub crop_sides: [usize; 2],
     /// Brightness, contrast and saturation each times 1 - x to 1 + x, in random order.
     pub colour_jitter: f64,
-    /// Probability that parts of four pictures are put together before anything else.
+    /// Probability of a mosaic of four pictures, before all other changes.
     pub mosaic: f64,
 }
 
@@ -101,11 +101,11 @@ impl Default for DetectionAugment {
 /// The short side of DETR's largest pictures.
 const DETR_SHORT: usize = 800;
 
-/// The most pixels of a side that can be asked for.
+/// Upper limit of all sides in pixels.
 const MOST_SIDE: usize = 8192;
 
 impl DetectionAugment {
-    /// DETR's for smaller pictures: all sides in proportion, so that the largest short side is this one.
+    /// DETR's changes for smaller pictures: all sides are scaled so that the largest short side is `short`.
     ///
     /// # Panics
     /// When it is zero.
@@ -149,7 +149,7 @@ impl DetectionAugment {
         limits::probability("augment.mosaic", self.mosaic)
     }
 
-    /// What happens to a picture of this size and to the boxes in it.
+    /// Draws the changes of a picture of this size and of its boxes.
     ///
     /// # Panics
     /// Where `validate` has an error.
@@ -170,7 +170,7 @@ impl DetectionAugment {
             let short = side(&self.crop_short_sides, random);
             size = add(Geometric::Resize { size: ShortSide { short, longest: None }.detr(size), filter });
             let [least, most] = self.crop_sides;
-            // columns first, as DETR draws them
+            // width first, as in DETR
             let [columns, rows] = [size[1], size[0]].map(|side| {
                 let most = most.min(side);
                 random.random_range(least.min(most)..=most)

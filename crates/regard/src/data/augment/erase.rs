@@ -8,7 +8,7 @@ use super::{Erasure, rectangle};
 const AREA: [f64; 2] = [0.02, 1.0 / 3.0];
 const ASPECT: [f64; 2] = [0.3, 1.0 / 0.3];
 
-/// A rectangle and standard normal noise for it; of a tiny image perhaps nothing.
+/// A rectangle and standard normal noise for it; `None` for some tiny images.
 pub(super) fn draw(image: [usize; 2], random: &mut impl Rng) -> Option<Erasure> {
     for _ in 0..10 {
         let size = rectangle(image, AREA, ASPECT, random);

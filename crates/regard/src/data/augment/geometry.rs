@@ -1,9 +1,9 @@
-//! Pixels at other places.
+//! Geometric changes of pixels.
 
 use crate::data::resample::resample;
 use crate::data::{Filter, Picture};
 
-/// The part from `corner` on of the picture resized to `whole`; what is outside of it is reflected.
+/// The picture resized to `whole` and cropped from `corner` on, reflected at the border.
 pub(super) fn reflected_part(
     picture: &Picture,
     whole: [usize; 2],
@@ -11,7 +11,7 @@ pub(super) fn reflected_part(
     size: [usize; 2],
     filter: Filter,
 ) -> Picture {
-    // for each row and each column of the part, the one of the resized picture
+    // the row and column of the resized picture for each of the crop
     let [rows, columns] = [0, 1].map(|axis| {
         let places = (0..size[axis]).map(|place| reflected(corner[axis] + place as isize, whole[axis]));
         places.collect::<Vec<usize>>()
@@ -30,7 +30,7 @@ pub(super) fn reflected_part(
     Picture { rows: size[0], columns: size[1], pixels }
 }
 
-/// A place outside of `0..size` mirrored into it; the border itself is not repeated.
+/// An index outside `0..size` reflected into it; the border itself is not repeated.
 pub(super) fn reflected(place: isize, size: usize) -> usize {
     let last = size as isize - 1;
     if last == 0 {
@@ -40,14 +40,14 @@ pub(super) fn reflected(place: isize, size: usize) -> usize {
     folded.min(2 * last - folded) as usize
 }
 
-/// Left and right exchanged.
+/// A horizontal flip.
 pub(super) fn flip(picture: &mut Picture) {
     for line in picture.pixels.chunks_exact_mut(3 * picture.columns) {
         line.as_chunks_mut::<3>().0.reverse();
     }
 }
 
-/// Rows reversed.
+/// A vertical flip.
 pub(super) fn upside_down(picture: &mut Picture) {
     let width = 3 * picture.columns;
     for row in 0..picture.rows / 2 {
@@ -56,7 +56,7 @@ pub(super) fn upside_down(picture: &mut Picture) {
     }
 }
 
-/// Turned clockwise by so many times 90 degrees.
+/// A clockwise rotation by this many times 90 degrees.
 pub(super) fn turn(picture: &mut Picture, quarters: usize) {
     if quarters % 4 >= 2 {
         picture.pixels.as_chunks_mut::<3>().0.reverse();
@@ -70,27 +70,27 @@ pub(super) fn turn(picture: &mut Picture, quarters: usize) {
     }
 }
 
-/// Where a pixel comes from: old x = `m[0]` x + `m[1]` y + `m[2]`, old y = `m[3]` x + `m[4]` y + `m[5]`.
+/// An affine map from new to old positions: old x = `m[0]` x + `m[1]` y + `m[2]`, old y = `m[3]` x + `m[4]` y + `m[5]`.
 pub type Affine = [f64; 6];
 
-/// Where an old point is found: the new `[x, y]` that comes from it.
+/// The inverse: the new `[x, y]` of an old point.
 pub(super) fn inverse(m: Affine, [x, y]: [f64; 2]) -> [f64; 2] {
     let determinant = m[0] * m[4] - m[1] * m[3];
     let (x, y) = (x - m[2], y - m[5]);
     [(m[4] * x - m[1] * y) / determinant, (m[0] * y - m[3] * x) / determinant]
 }
 
-/// Turned around the middle, counter-clockwise for positive angles.
+/// A rotation around the centre, counter-clockwise for positive angles.
 pub(super) fn rotation(degrees: f64, [rows, columns]: [usize; 2]) -> Affine {
     let (sin, cos) = (-degrees.to_radians()).sin_cos();
     let (x, y) = (columns as f64 / 2.0, rows as f64 / 2.0);
     [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y]
 }
 
-/// Every pixel taken from another place, between pixels bilinearly, from outside `fill`.
+/// Maps every pixel with bilinear interpolation; pixels from outside are `fill`.
 ///
-/// As PIL's `Image.transform` with `BILINEAR`: the result is cut off, not rounded. timm takes bilinear and bicubic in
-/// turn at random; here it is always bilinear.
+/// As PIL's `Image.transform` with `BILINEAR`: the result is truncated, not rounded. timm chooses bilinear or bicubic
+/// at random; here it is always bilinear.
 pub(super) fn affine(picture: &mut Picture, m: Affine, fill: [u8; 3]) {
     let (old, _) = picture.pixels.as_chunks::<3>();
     let (rows, columns) = (picture.rows, picture.columns);
@@ -106,7 +106,7 @@ pub(super) fn affine(picture: &mut Picture, m: Affine, fill: [u8; 3]) {
             let (x, y) = (x - 0.5, y - 0.5);
             let (left, top) = (x.floor(), y.floor());
             let (right_share, lower_share) = (x - left, y - top);
-            // casts of negative numbers give 0
+            // casts saturate negative numbers at 0
             let (upper, lower) = (top as usize, ((top + 1.0) as usize).min(rows - 1));
             let (left, right) = (left as usize, ((left + 1.0) as usize).min(columns - 1));
             pixels.extend([0, 1, 2].map(|channel| {
@@ -158,7 +158,7 @@ mod tests {
         turn(&mut turned, 1);
         affine(&mut rotated, rotation(-90.0, [6, 6]), [0; 3]);
         let difference = turned.pixels().iter().zip(rotated.pixels()).map(|(a, b)| a.abs_diff(*b)).max();
-        // a level of 7 that comes out as 6.999.. is cut off to 6
+        // a level of 7 computed as 6.999.. is truncated to 6
         assert!(difference <= Some(1), "{difference:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! New levels for old ones, by tables; as PIL's `ImageOps` makes them.
+//! Photometric changes by tables of levels, as in PIL's `ImageOps`.
 
 use crate::data::Picture;
 
-/// A new level for every level.
+/// The new level of every old one.
 type Table = [u8; 256];
 
 fn replace(picture: &mut Picture, tables: &[Table; 3]) {
@@ -20,23 +20,23 @@ pub(super) fn invert(picture: &mut Picture) {
     replace_all(picture, |level| 255 - level);
 }
 
-/// The highest bits are kept; none of them is black, for which Pillow 13 has an error.
+/// Posterize: keeps the highest bits; zero bits are black, where Pillow 13 has an error.
 pub(super) fn posterize(picture: &mut Picture, bits: u32) {
     let mask = 255u8.checked_shl(8 - bits.min(8)).unwrap_or(0);
     replace_all(picture, |level| level & mask);
 }
 
-/// Levels from the threshold on are inverted; from 256 on none.
+/// Solarize: inverts levels from the threshold on; with 256, none.
 pub(super) fn solarize(picture: &mut Picture, threshold: u16) {
     replace_all(picture, |level| if u16::from(level) < threshold { level } else { 255 - level });
 }
 
-/// Levels below 128 are raised.
+/// Raises levels below 128.
 pub(super) fn solarize_add(picture: &mut Picture, more: u8) {
     replace_all(picture, |level| if level < 128 { level.saturating_add(more) } else { level });
 }
 
-/// Each channel stretched from 0 to 255.
+/// Autocontrast: stretches each channel from 0 to 255.
 pub(super) fn autocontrast(picture: &mut Picture) {
     let tables = histograms(picture).map(|histogram| {
         let least = histogram.iter().position(|&count| count > 0).unwrap_or(0);
@@ -51,7 +51,7 @@ pub(super) fn autocontrast(picture: &mut Picture) {
     replace(picture, &tables);
 }
 
-/// Levels of each channel made about equally frequent.
+/// Equalize: makes the levels of each channel about equally frequent.
 pub(super) fn equalize(picture: &mut Picture) {
     let tables = histograms(picture).map(|histogram| {
         let total: usize = histogram.iter().sum();
@@ -74,7 +74,7 @@ fn unchanged() -> Table {
     std::array::from_fn(|level| level as u8)
 }
 
-/// How many pixels have each level, for each channel.
+/// Histogram of levels, for each channel.
 fn histograms(picture: &Picture) -> [[usize; 256]; 3] {
     let mut histograms = [[0; 256]; 3];
     for pixel in picture.pixels.as_chunks::<3>().0 {

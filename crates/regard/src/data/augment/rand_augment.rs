@@ -7,7 +7,7 @@ use rand_distr::{Distribution as _, StandardNormal};
 use super::geometry::rotation;
 use super::{Change, Geometric, Photometric, RandAugment, chance};
 
-/// What may happen to a picture.
+/// The operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     AutoContrast,
@@ -46,9 +46,9 @@ pub(super) const OPERATIONS: [Operation; 15] = [
 ];
 
 impl RandAugment {
-    /// `fill` is what comes in from outside of an image of this size.
+    /// Draws the changes of a picture; `fill` is the colour outside it.
     pub(super) fn draw(&self, image: [usize; 2], fill: [u8; 3], random: &mut impl Rng) -> Vec<Change> {
-        // all are chosen before any strength is drawn, the same one perhaps twice
+        // all operations are chosen before any strength is drawn, with replacement
         let chosen: Vec<Operation> = (0..self.operations).filter_map(|_| OPERATIONS.choose(random)).copied().collect();
         let mut changes = Vec::with_capacity(chosen.len());
         for operation in chosen {

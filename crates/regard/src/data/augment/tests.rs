@@ -10,7 +10,7 @@ fn random(place: u64) -> ChaCha8Rng {
     generator(1, Purpose::Augment, [0, place])
 }
 
-/// What ours makes of a picture for a line of the fixture such as `posterize 3`.
+/// Our result for a line of the fixture such as `posterize 3`.
 fn changed(mut picture: Picture, change: &str) -> Picture {
     let (name, value) = change.split_once(' ').unwrap_or((change, "0"));
     let value: f64 = value.parse().unwrap();
@@ -192,8 +192,8 @@ fn settings_are_read_from_toml_and_unknown_ones_refused() {
     assert!(toml::from_str::<Augment>("flipp = 0.5").unwrap_err().to_string().contains("flipp"));
 }
 
-/// The same changes, each drawn when its turn comes and made at once: how pictures were changed before changes could be
-/// kept. Runs of that time go on with the same bytes.
+/// The same changes, each drawn and applied in turn, as in versions before changes could be
+/// kept. Runs of those versions continue with the same bytes.
 mod in_turn {
     use super::super::rand_augment::OPERATIONS;
     use super::super::{rectangle, *};

@@ -1,4 +1,4 @@
-//! Files of numbers, plain or packed by gzip, that may not be what they say.
+//! Binary files, plain or compressed by gzip, with sizes that are not trusted.
 
 use flate2::read::MultiGzDecoder;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -7,10 +7,10 @@ use std::path::Path;
 use crate::Error;
 use crate::file::open_regular;
 
-/// The most bytes that a file may be or become.
+/// Maximum size of a file in bytes, before and after decompression.
 pub const MOST: u64 = 1 << 30;
 
-/// The content of a file, unpacked when it is packed.
+/// The content of a file, decompressed if necessary.
 pub fn reader(path: &Path) -> Result<Box<dyn Read>, Error> {
     let wrong = |error| Error::file(path, error);
     let mut file = open_regular(path)?;
@@ -22,10 +22,11 @@ pub fn reader(path: &Path) -> Result<Box<dyn Read>, Error> {
     Ok(if packed { Box::new(MultiGzDecoder::new(BufReader::new(file))) } else { Box::new(BufReader::new(file)) })
 }
 
-/// Exactly so many bytes, of which the first are read already; memory grows with what is there, not with what is claimed.
+/// Exactly this many bytes, the first of which are read already; memory grows with the actual content, not with the claimed
+/// size.
 pub fn exactly(reader: &mut dyn Read, count: u64, path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    // one more, to see whether it ends
+    // one byte more, to see whether the file ends
     reader.take(count + 1).read_to_end(&mut bytes).map_err(|error| Error::file(path, error))?;
     match bytes.len() as u64 {
         found if found < count => Err(Error::file(path, format!("it ends after {found} bytes of {count}"))),
@@ -34,7 +35,7 @@ pub fn exactly(reader: &mut dyn Read, count: u64, path: &Path) -> Result<Vec<u8>
     }
 }
 
-/// All of it, if that is not too much.
+/// The whole content, within a limit.
 pub fn whole(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     reader(path)?.take(most + 1).read_to_end(&mut bytes).map_err(|error| Error::file(path, error))?;
@@ -44,7 +45,7 @@ pub fn whole(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A text, if that is not too much.
+/// A text, within a limit.
 pub fn text(path: &Path) -> Result<String, Error> {
     String::from_utf8(whole(path, 1 << 28)?).map_err(|_| Error::file(path, "not a text in UTF-8"))
 }

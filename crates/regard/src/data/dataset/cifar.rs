@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::memory::{Block, Memory, PixelOrder};
+use super::memory::{PackedFile, PackedPictures, PixelOrder};
 use super::{Opened, Part, bytes};
 use crate::Error;
 use crate::data::labels;
@@ -18,7 +18,7 @@ pub const SIDE: usize = 32;
 /// Bytes of a picture.
 pub const BYTES: usize = 3 * SIDE * SIDE;
 
-/// What differs between the two.
+/// What CIFAR-10 and CIFAR-100 differ in.
 struct Version {
     train: &'static [&'static str],
     test: &'static str,
@@ -36,7 +36,7 @@ const TEN: Version = Version {
     names: "batches.meta.txt",
 };
 
-/// Of a coarse and a fine label, the fine one is the class.
+/// The fine label is the class, not the coarse one.
 const HUNDRED: Version =
     Version { train: &["train.bin"], test: "test.bin", labels: 2, classes: 100, names: "fine_label_names.txt" };
 
@@ -69,16 +69,19 @@ impl Version {
         if part.has_test() {
             blocks.push(read(self.test)?);
         }
-        Ok(Opened::packed(Memory::new(self.class_names(folder)?, [SIDE, SIDE], PixelOrder::Planes, blocks)?, count))
+        Ok(Opened::packed(
+            PackedPictures::new(self.class_names(folder)?, [SIDE, SIDE], PixelOrder::Planes, blocks)?,
+            count,
+        ))
     }
 
-    fn read(&self, path: &Path) -> Result<Block, Error> {
+    fn read(&self, path: &Path) -> Result<PackedFile, Error> {
         let content = bytes::whole(path, bytes::MOST)?;
         let record = self.labels + BYTES;
         if content.is_empty() || content.len() % record != 0 {
             return Err(Error::file(path, format!("{} bytes are not records of {record}", content.len())));
         }
-        let mut block = Block { file: path.display().to_string(), labels: Vec::new(), pixels: Vec::new() };
+        let mut block = PackedFile { file: path.display().to_string(), labels: Vec::new(), pixels: Vec::new() };
         block.pixels.reserve_exact(content.len() / record * BYTES);
         for record in content.chunks_exact(record) {
             block.labels.push(record[self.labels - 1]);

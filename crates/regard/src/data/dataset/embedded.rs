@@ -1,11 +1,11 @@
-//! A balanced part of Fashion-MNIST inside the library: 1,200 training and 200 test pictures of every class.
+//! A balanced subset of Fashion-MNIST, embedded: 1,200 training and 200 test pictures of every class.
 //! Xiao et al. 2017, arXiv:1708.07747; MIT licence, `assets/fashion/LICENSE`.
 //!
-//! `examples/embed_fashion.rs` makes the files; they are unpacked once, when somebody asks for them.
+//! `examples/embed_fashion.rs` makes the files; they are unpacked once, on first use.
 
 use std::sync::{Arc, LazyLock};
 
-use super::memory::{Block, Memory, PixelOrder};
+use super::memory::{PackedFile, PackedPictures, PixelOrder};
 use super::packed::{SIDE, unpack};
 use super::{Opened, Part};
 
@@ -18,9 +18,9 @@ const CLASSES: [&str; 10] =
 const TRAIN: usize = 1200;
 const TEST: usize = 200;
 
-static TRAIN_BLOCK: LazyLock<Arc<Block>> =
+static TRAIN_BLOCK: LazyLock<Arc<PackedFile>> =
     LazyLock::new(|| block("fashion train", include_bytes!("../../../assets/fashion/train.bin"), TRAIN));
-static TEST_BLOCK: LazyLock<Arc<Block>> =
+static TEST_BLOCK: LazyLock<Arc<PackedFile>> =
     LazyLock::new(|| block("fashion test", include_bytes!("../../../assets/fashion/test.bin"), TEST));
 
 pub fn class_names() -> Vec<String> {
@@ -32,7 +32,7 @@ pub fn open(part: Part) -> Opened {
     let count = train.as_ref().map_or(0, |block| block.labels.len());
     let blocks = train.into_iter().chain(part.has_test().then(|| TEST_BLOCK.clone())).collect();
     Opened::packed(
-        Memory::new(class_names(), [SIDE, SIDE], PixelOrder::Gray, blocks).expect("the files are ours"),
+        PackedPictures::new(class_names(), [SIDE, SIDE], PixelOrder::Gray, blocks).expect("the files are ours"),
         count,
     )
 }
@@ -43,15 +43,15 @@ pub fn open(part: Part) -> Opened {
 /// When there is no such class or picture.
 pub fn garment(test: bool, class: usize, index: usize) -> &'static [u8] {
     assert!(class < CLASSES.len() && index < if test { TEST } else { TRAIN }, "garment {index} of class {class}");
-    let block: &'static Block = if test { &TEST_BLOCK } else { &TRAIN_BLOCK };
+    let block: &'static PackedFile = if test { &TEST_BLOCK } else { &TRAIN_BLOCK };
     &block.pixels[(index * CLASSES.len() + class) * SIDE * SIDE..][..SIDE * SIDE]
 }
 
-/// Pictures of the classes in turn: the first of each class, then the second of each.
-fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<Block> {
+/// Interleaves classes: the first picture of each class, then the second of each, and so on.
+fn block(name: &str, packed: &[u8], of_class: usize) -> Arc<PackedFile> {
     let pixels = unpack(packed, of_class * CLASSES.len()).expect("the files are ours");
     let labels = (0..of_class * CLASSES.len()).map(|index| (index % CLASSES.len()) as u8).collect();
-    Arc::new(Block { file: name.into(), labels, pixels })
+    Arc::new(PackedFile { file: name.into(), labels, pixels })
 }
 
 #[cfg(test)]
@@ -72,11 +72,11 @@ mod tests {
             (0..part.len()).for_each(|index| counts[part.label(index)] += 1);
             assert_eq!(counts, [expected; 10]);
         }
-        let pictures = |block: &'static Block| block.pixels.chunks_exact(SIDE * SIDE).collect::<HashSet<_>>();
+        let pictures = |block: &'static PackedFile| block.pixels.chunks_exact(SIDE * SIDE).collect::<HashSet<_>>();
         assert!(pictures(&TRAIN_BLOCK).is_disjoint(&pictures(&TEST_BLOCK)));
         let names = |part: &dyn Dataset| (0..part.len()).map(|index| part.name(index)).collect::<HashSet<_>>();
         assert!(names(&*train).is_disjoint(&names(&*validation)));
-        // drawn by their indices: the same for everybody, for good
+        // drawn by their indices: always the same
         let first: Vec<String> = (0..3).map(|index| validation.name(index)).collect();
         assert_eq!(first, ["fashion train #39", "fashion train #49", "fashion train #51"]);
         let all = open(Part::All);

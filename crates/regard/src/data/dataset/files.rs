@@ -1,4 +1,4 @@
-//! Pictures that stay in their files until they are asked for.
+//! Picture files that are read on access.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ pub struct Sample {
 
 /// Picture files and their classes.
 #[derive(Debug)]
-pub struct Files {
+pub struct PictureFiles {
     pub classes: Vec<String>,
     pub samples: Vec<Sample>,
 }
 
-impl Dataset for Files {
+impl Dataset for PictureFiles {
     fn len(&self) -> usize {
         self.samples.len()
     }
@@ -41,19 +41,19 @@ impl Dataset for Files {
     }
 }
 
-/// Whether a path ends as pictures do.
+/// Whether a path has the extension of a picture.
 pub fn is_picture(path: &Path) -> bool {
     const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str())) && !is_hidden(path)
 }
 
-/// Whether a name begins with a dot, as what tools leave behind does.
+/// Whether a name begins with a dot.
 pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
-/// What is in a folder, sorted.
+/// The entries of a folder, sorted.
 pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let wrong = |error| Error::file(folder, error);
     let entries = std::fs::read_dir(folder).map_err(wrong)?;
@@ -63,7 +63,7 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-/// The pictures in a folder and its folders, sorted.
+/// The pictures below a folder, sorted.
 pub fn pictures_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for path in entries(folder)? {
@@ -77,7 +77,7 @@ pub fn pictures_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// Whether there is a picture in a folder or its folders.
+/// Whether there is a picture below a folder.
 pub fn any_picture_below(folder: &Path) -> bool {
     let paths = entries(folder).unwrap_or_default();
     paths.iter().any(|path| is_picture(path) && !path.is_dir())

@@ -6,17 +6,17 @@
 //! flowers/tulip/3.jpg         flowers/val/rose/3.jpg
 //! ```
 //!
-//! Labels are in the order of the names of the folders. Pictures may be in folders below these.
+//! Labels are in the order of the folders' names. Pictures may be in subfolders.
 //!
-//! With `train/`, `val/` and `test/` each part is its folder; `val` may also be called `valid`, `validation` or `dev`.
-//! With `train/` and `val/` alone, as ImageNet has it, `val/` is what is measured once at the end, so it is the test, and
-//! validation is a tenth of `train/`. With `train/` and `test/` validation is a tenth of `train/`, too.
+//! With `train/`, `val/` and `test/` each part has its folder; `val` may also be `valid`, `validation` or `dev`.
+//! With `train/` and `val/` alone, as in ImageNet, `val/` is the test part, measured once at the end, and
+//! validation is a tenth of `train/`, as it is with `train/` and `test/`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{Files, Sample, any_picture_below, entries, is_hidden, is_picture, pictures_below};
+use super::files::{PictureFiles, Sample, any_picture_below, entries, is_hidden, is_picture, pictures_below};
 use super::split::{split_files, split_train_files};
 use super::{Opened, Origin, Origins, Part};
 use crate::Error;
@@ -24,10 +24,10 @@ use crate::Error;
 const VALIDATION: [&str; 4] = ["val", "valid", "validation", "dev"];
 
 /// Where the pictures of a folder are.
-enum Folders {
+enum FolderLayout {
     /// All in one folder.
     Whole(PathBuf),
-    /// In a folder for each part; validation may have none.
+    /// In a folder per part; validation may have none.
     Parts { train: PathBuf, validation: Option<PathBuf>, test: PathBuf },
 }
 
@@ -37,13 +37,13 @@ pub fn is_here(root: &Path) -> bool {
 
 pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
     let (train, validation, test) = match folders(root)? {
-        Folders::Whole(folder) => {
+        FolderLayout::Whole(folder) => {
             let classes = class_names(&[&folder])?;
             let samples = samples(&folder, &classes)?;
             let parts = split_files(&folder, &samples);
-            return Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts });
+            return Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts });
         }
-        Folders::Parts { train, validation, test } => (train, validation, test),
+        FolderLayout::Parts { train, validation, test } => (train, validation, test),
     };
     // one list for all: a class may be missing in a part
     let folders: Vec<&Path> = [&train, &test].into_iter().chain(&validation).map(PathBuf::as_path).collect();
@@ -59,23 +59,23 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
         found.extend(samples(&folder, &classes)?);
         parts.resize(found.len(), own);
     }
-    Ok(Opened { dataset: Arc::new(Files { classes, samples: found }), parts })
+    Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples: found }), parts })
 }
 
 pub fn origins(root: &Path) -> Result<Origins, Error> {
     let own = |folder: &Path| Origin::Own(class_name(folder) + "/");
     Ok(match folders(root)? {
-        Folders::Whole(_) => Origins { validation: Origin::TenthOfTrain, test: Origin::Fifth },
-        Folders::Parts { validation, test, .. } => {
+        FolderLayout::Whole(_) => Origins { validation: Origin::TenthOfTrain, test: Origin::Fifth },
+        FolderLayout::Parts { validation, test, .. } => {
             Origins { validation: validation.as_deref().map_or(Origin::TenthOfTrain, own), test: own(&test) }
         }
     })
 }
 
-fn folders(root: &Path) -> Result<Folders, Error> {
+fn folders(root: &Path) -> Result<FolderLayout, Error> {
     let train = root.join("train");
     if !holds_classes(&train)? {
-        return Ok(Folders::Whole(root.into()));
+        return Ok(FolderLayout::Whole(root.into()));
     }
     let mut validation = None;
     for name in VALIDATION {
@@ -89,13 +89,13 @@ fn folders(root: &Path) -> Result<Folders, Error> {
     }
     let test = root.join("test");
     Ok(match (holds_classes(&test)?, validation) {
-        (true, validation) => Folders::Parts { train, validation, test },
-        (false, Some(test)) => Folders::Parts { train, validation: None, test },
-        (false, None) => Folders::Whole(train),
+        (true, validation) => FolderLayout::Parts { train, validation, test },
+        (false, Some(test)) => FolderLayout::Parts { train, validation: None, test },
+        (false, None) => FolderLayout::Whole(train),
     })
 }
 
-/// Whether a folder is one of classes; a class called `train` holds pictures instead.
+/// Whether a folder holds classes; a class called `train` holds pictures instead.
 fn holds_classes(folder: &Path) -> Result<bool, Error> {
     Ok(folder.is_dir() && is_here(folder) && !entries(folder)?.iter().any(|path| is_picture(path)))
 }
@@ -119,7 +119,7 @@ fn class_names(roots: &[&Path]) -> Result<Vec<String>, Error> {
 fn samples(root: &Path, classes: &[String]) -> Result<Vec<Sample>, Error> {
     let mut samples = Vec::new();
     for folder in class_folders(root)? {
-        // the names are those of these very folders, unless one appeared a moment ago
+        // every folder was listed, unless it appeared a moment ago
         let Ok(label) = classes.binary_search(&class_name(&folder)) else { continue };
         samples.extend(pictures_below(&folder)?.into_iter().map(|path| Sample { path, label }));
     }

@@ -1,4 +1,4 @@
-//! Gray pictures in the IDX format of MNIST and Fashion-MNIST, plain or packed by gzip.
+//! Gray pictures in the IDX format of MNIST and Fashion-MNIST, plain or compressed by gzip.
 //!
 //! A header of big-endian numbers (a kind, then the sizes), then bytes. Classes are the digits, the names of
 //! Fashion-MNIST in a folder with `fashion` in its path, or the lines of `classes.txt` beside the files.
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::memory::{Block, Memory, PixelOrder};
+use super::memory::{PackedFile, PackedPictures, PixelOrder};
 use super::{Opened, Part, bytes};
 use crate::data::{MOST_PIXELS, labels};
 use crate::{Error, data::dataset::embedded};
@@ -34,11 +34,11 @@ pub fn open(folder: &Path, part: Part) -> Result<Opened, Error> {
         }
         blocks.push(Arc::new(block));
     }
-    Ok(Opened::packed(Memory::new(classes(folder)?, size.unwrap_or([1, 1]), PixelOrder::Gray, blocks)?, train))
+    Ok(Opened::packed(PackedPictures::new(classes(folder)?, size.unwrap_or([1, 1]), PixelOrder::Gray, blocks)?, train))
 }
 
 /// The pictures of a part, and their size.
-fn read(folder: &Path, part: &str) -> Result<(Block, [usize; 2]), Error> {
+fn read(folder: &Path, part: &str) -> Result<(PackedFile, [usize; 2]), Error> {
     let path = |what: &str| {
         find(folder, part, what)
             .ok_or_else(|| Error::file(&folder.join(format!("{part}-{what}-ubyte")), "no such file"))
@@ -53,7 +53,7 @@ fn read(folder: &Path, part: &str) -> Result<(Block, [usize; 2]), Error> {
     if labelled != count {
         return wrong(format!("{count} pictures, but {labelled} labels"));
     }
-    Ok((Block { file: pictures.display().to_string(), labels, pixels }, [rows, columns].map(|side| side as usize)))
+    Ok((PackedFile { file: pictures.display().to_string(), labels, pixels }, [rows, columns].map(|side| side as usize)))
 }
 
 /// The sizes and the bytes of a file of this kind.
@@ -75,18 +75,18 @@ fn read_idx<const D: usize>(path: &Path, kind: u32) -> Result<([u64; D], Vec<u8>
     for size in &mut sizes {
         *size = u64::from(number()?);
     }
-    let told = || sizes.map(|size| size.to_string()).join(" x ");
+    let header = || sizes.map(|size| size.to_string()).join(" x ");
     let count = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
     let count = count.filter(|&count| count <= bytes::MOST && sizes.iter().skip(1).product::<u64>() <= MOST_PIXELS);
-    let count = count.ok_or_else(|| Error::file(path, format!("{} bytes are too many", told())))?;
+    let count = count.ok_or_else(|| Error::file(path, format!("{} bytes are too many", header())))?;
     let content = bytes::exactly(&mut reader, count, path).map_err(|error| match error {
-        Error::File { path, reason } => Error::File { path, reason: format!("it says {}, but {reason}", told()) },
+        Error::File { path, reason } => Error::File { path, reason: format!("it says {}, but {reason}", header()) },
         other => other,
     })?;
     Ok((sizes, content))
 }
 
-/// A file by the names under which it is spread.
+/// A file by any of its usual names.
 fn find(folder: &Path, part: &str, what: &str) -> Option<PathBuf> {
     let dotted = what.replace('-', ".");
     let names = [format!("{part}-{what}-ubyte"), format!("{part}-{dotted}-ubyte")];

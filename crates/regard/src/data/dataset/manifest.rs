@@ -1,16 +1,16 @@
 //! A CSV table of pictures: `file,label` or `file,label,part`, with a heading or not.
 //!
-//! Files are relative to the table. Labels are numbers, or names in the order of the alphabet; `classes.txt` beside the
-//! table, with a name a line, gives another order, and names to numbers.
+//! Paths are relative to the table. Labels are numbers, or names in alphabetical order; `classes.txt` next to the
+//! table, one name per line, sets another order, or names for numbers.
 //!
-//! A part is `train`, `test`, or one of `validation`, `val`, `valid` and `dev`. As with folders, `val` without `test` is the
-//! test, and without validation a tenth of train is; without parts a fifth of every class is the test.
+//! A part is `train`, `test`, or one of `validation`, `val`, `valid` and `dev`. As for folders, `val` without `test` is the
+//! test part, and a missing validation part is a tenth of train; without parts a fifth of every class is the test part.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{Files, Sample, is_picture};
+use super::files::{PictureFiles, Sample, is_picture};
 use super::split::{draw, path_below, split_files, tenth};
 use super::{Opened, Origin, Origins, Part, bytes};
 use crate::Error;
@@ -20,7 +20,7 @@ const FILES: [&str; 6] = ["file", "filename", "file_name", "path", "image", "pic
 const LABELS: [&str; 4] = ["label", "class", "category", "target"];
 const PARTS: [&str; 3] = ["part", "split", "set"];
 
-/// Numbers beyond this are no labels.
+/// Larger numbers are not labels.
 const MOST_CLASSES: usize = 100_000;
 
 /// One line of the table.
@@ -29,7 +29,7 @@ struct ManifestRow {
     file: String,
     label: String,
     part: Option<Part>,
-    /// The part as the table calls it.
+    /// The part as written in the table.
     part_name: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     let mut samples = Vec::with_capacity(rows.len());
     for row in &rows {
-        // a name first: among names, `7` may be one
+        // names first: `7` may be a name
         let name = by_name.get(row.label.as_str()).copied();
         let label = name.or_else(|| row.label.parse().ok().filter(|class| *class < classes.len()));
         let label = label.ok_or_else(|| {
@@ -66,7 +66,7 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
     }
     if rows.iter().all(|row| row.part.is_none()) {
         let parts = split_files(folder, &samples);
-        return Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts });
+        return Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts });
     }
     if let Some(row) = rows.iter().find(|row| row.part.is_none()) {
         return Err(Error::file(&table, format!("line {}: no part, where other lines have one", row.line)));
@@ -82,7 +82,7 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
         let label = |index: usize| samples[index].label;
         draw(&mut parts, Part::Validation, tenth, label, |index| path_below(folder, &samples[index]));
     }
-    Ok(Opened { dataset: Arc::new(Files { classes, samples }), parts })
+    Ok(Opened { dataset: Arc::new(PictureFiles { classes, samples }), parts })
 }
 
 pub fn origins(path: &Path) -> Result<Origins, Error> {
@@ -132,12 +132,12 @@ fn rows(table: &Path) -> Result<Vec<ManifestRow>, Error> {
     Ok(rows)
 }
 
-/// Where the first line says that file, label and part are; none if it is no heading.
+/// The columns of file, label and part according to the heading; `None` if the first line is not a heading.
 fn heading(record: &csv::StringRecord) -> Option<[Option<usize>; 3]> {
     let column = |names: &[&str]| record.iter().position(|cell| names.contains(&cell.to_lowercase().as_str()));
     match (column(&FILES), column(&LABELS)) {
         (Some(file), Some(label)) => Some([Some(file), Some(label), column(&PARTS)]),
-        // other words: the usual order
+        // unknown headings: the usual order
         _ if !is_picture(Path::new(record.get(0)?)) => Some([Some(0), Some(1), Some(2)]),
         _ => None,
     }
@@ -160,7 +160,7 @@ fn classes(folder: &Path, rows: &[ManifestRow]) -> Result<Vec<String>, Error> {
     let numbers: Option<Vec<usize>> = rows.iter().map(|row| row.label.parse().ok()).collect();
     let most = numbers.and_then(|numbers| numbers.into_iter().max());
     Ok(match most {
-        // a larger number finds no class, and is told with its line
+        // a larger number has no class: its line is reported
         Some(most) => (0..=most.min(MOST_CLASSES - 1)).map(|number| number.to_string()).collect(),
         None => rows.iter().map(|row| row.label.clone()).collect::<BTreeSet<_>>().into_iter().collect(),
     })

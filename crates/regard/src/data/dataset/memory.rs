@@ -1,4 +1,4 @@
-//! Small pictures of one size, kept in memory as their files have them.
+//! Small pictures of one size, kept in memory in the layout of their files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Dataset, Picture};
 use crate::Error;
 
-/// How the pixels of a picture follow each other.
+/// The memory layout of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PixelOrder {
     /// `[H, W]`
@@ -18,41 +18,44 @@ pub enum PixelOrder {
 }
 
 /// The pictures of one file.
-pub struct Block {
+pub struct PackedFile {
     pub file: String,
     pub labels: Vec<u8>,
     pub pixels: Vec<u8>,
 }
 
-impl fmt::Debug for Block {
+impl fmt::Debug for PackedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block").field("file", &self.file).field("pictures", &self.labels.len()).finish_non_exhaustive()
+        f.debug_struct("PackedFile")
+            .field("file", &self.file)
+            .field("pictures", &self.labels.len())
+            .finish_non_exhaustive()
     }
 }
 
 /// The pictures of some files.
 #[derive(Debug)]
-pub struct Memory {
+pub struct PackedPictures {
     classes: Vec<String>,
     size: [usize; 2],
     order: PixelOrder,
-    blocks: Vec<Arc<Block>>,
+    blocks: Vec<Arc<PackedFile>>,
     /// Index of the first picture of each block, and the number of all.
     starts: Vec<usize>,
 }
 
-impl Memory {
+impl PackedPictures {
     /// # Errors
-    /// When a block has pixels of more or fewer pictures than labels, or labels without a class.
+    /// When a file has more or fewer pictures than labels, or a label without a class.
     pub fn new(
         classes: Vec<String>,
         size: [usize; 2],
         order: PixelOrder,
-        blocks: Vec<Arc<Block>>,
+        blocks: Vec<Arc<PackedFile>>,
     ) -> Result<Self, Error> {
         let memory = Self { classes, size, order, blocks, starts: Vec::new() };
         let mut starts = vec![0];
-        for Block { file, labels, pixels } in memory.blocks.iter().map(AsRef::as_ref) {
+        for PackedFile { file, labels, pixels } in memory.blocks.iter().map(AsRef::as_ref) {
             let wrong = |reason| Error::File { path: file.clone(), reason };
             let (labels, pictures) = (labels, pixels.len() / memory.bytes().max(1));
             if pixels.len() != labels.len() * memory.bytes() {
@@ -74,13 +77,13 @@ impl Memory {
     }
 
     /// The block of a picture, and its index there.
-    fn locate(&self, index: usize) -> (&Block, usize) {
+    fn locate(&self, index: usize) -> (&PackedFile, usize) {
         let block = self.starts.partition_point(|&start| start <= index) - 1;
         (&self.blocks[block], index - self.starts[block])
     }
 }
 
-impl Dataset for Memory {
+impl Dataset for PackedPictures {
     fn len(&self) -> usize {
         self.starts[self.starts.len() - 1]
     }

@@ -1,7 +1,7 @@
 //! Pictures with classes, wherever they come from.
 //!
-//! One file a layout; what they share is below them: `files` reads pictures when they are asked for, `memory` keeps small
-//! ones in memory, `split` draws the parts that are missing.
+//! One file per layout, on top of shared parts: `files` reads pictures on access, `memory` keeps small
+//! ones in memory, `split` draws missing parts.
 
 mod bytes;
 mod cifar;
@@ -49,7 +49,7 @@ pub trait Dataset: Debug + Send + Sync {
     /// When it cannot be read; the error names the file.
     fn picture(&self, index: usize) -> Result<Picture, Error>;
 
-    /// What a person would call a picture: its path, or a file and a number in it.
+    /// The name of a picture for messages: its path, or a file and an index in it.
     fn name(&self, index: usize) -> String;
 }
 
@@ -57,13 +57,13 @@ pub trait Dataset: Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Pictures to learn from.
+    /// For training.
     Train,
-    /// Pictures that choose: the best epoch, a setting.
+    /// For choices: the best epoch, a setting.
     Validation,
-    /// Pictures that are measured once, at the end, and choose nothing.
+    /// Measured once, at the end; decides nothing.
     Test,
-    /// Everything but the test.
+    /// All but the test part.
     TrainAndValidation,
     All,
 }
@@ -80,7 +80,7 @@ impl Part {
         }
     }
 
-    /// Whether training pictures have to be read; validation may be drawn from them.
+    /// Whether training pictures have to be read: validation may be drawn from them.
     const fn needs_train(self) -> bool {
         !matches!(self, Self::Test)
     }
@@ -117,16 +117,16 @@ pub struct Origins {
     pub test: Origin,
 }
 
-/// Where a part comes from.
+/// The origin of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The data has it: the folder, the file or the rows.
+    /// The data itself: a folder, a file or rows.
     Own(String),
-    /// The same fifth of every class, drawn once and for all.
+    /// A fixed fifth of every class.
     Fifth,
-    /// The same fifth of all pictures, drawn once and for all.
+    /// A fixed fifth of all pictures.
     FifthOfPictures,
-    /// The same tenth of every class of the training pictures, drawn once and for all.
+    /// A fixed tenth of every class of the training pictures.
     TenthOfTrain,
     /// There is none.
     None,
@@ -152,8 +152,8 @@ impl Serialize for Origin {
 
 /// A dataset by the name of an embedded one (`fashion`), or by a path whose layout is recognised.
 ///
-/// Data without validation gets one: the same tenth of every class of its training pictures. A folder of classes without
-/// parts is split: the same fifth of every class is the test, a tenth of the rest is validation. A part may be empty.
+/// Data without a validation part gets one: a fixed tenth of every class of its training pictures. A folder of classes without
+/// parts is split: a fixed fifth of every class is the test part, a tenth of the rest validation. A part may be empty.
 ///
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
@@ -162,7 +162,7 @@ pub fn open(source: &str, part: Part) -> Result<Arc<dyn Dataset>, Error> {
     Ok((layout.open)(&place, part)?.only(part))
 }
 
-/// Train, validation and test of a dataset, as [`open`] has them, with one reading.
+/// Train, validation and test parts as from [`open`], read once.
 ///
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
@@ -173,7 +173,7 @@ pub fn open_parts(source: &str) -> Result<Parts, Error> {
     Ok(Parts { train, validation, test })
 }
 
-/// Where validation and test of a source come from.
+/// The origins of the validation and test parts of a source.
 ///
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
@@ -182,7 +182,7 @@ pub fn origins(source: &str) -> Result<Origins, Error> {
     (layout.origins)(&place)
 }
 
-/// Whether a source says itself what the test is; a fifth of what does not is the test only because something must be.
+/// Whether a source has a test part of its own; otherwise a fifth serves as one.
 ///
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
@@ -190,7 +190,7 @@ pub fn has_parts(source: &str) -> Result<bool, Error> {
     Ok(origins(source)?.test != Origin::Fifth)
 }
 
-/// What the layout of a source is called.
+/// The name of a source's layout.
 ///
 /// # Errors
 /// When there is no such thing, or its layout is none that is known.
@@ -201,15 +201,15 @@ pub fn layout(source: &str) -> Result<&'static str, Error> {
 /// How the files of a classification dataset are laid out.
 struct DatasetLayout {
     name: &'static str,
-    /// What is there when it is this one.
+    /// How it is recognised, in words.
     files: &'static str,
     is_here: fn(&Path) -> bool,
-    /// At least the pictures of a part, each with its own part.
+    /// Opens at least the pictures of a part, each with its own part.
     open: fn(&Path, Part) -> Result<Opened, Error>,
     origins: fn(&Path) -> Result<Origins, Error>,
 }
 
-/// Pictures, and for each whether it is for training, for validation or for the test.
+/// Pictures, and the part of each.
 struct Opened {
     dataset: Arc<dyn Dataset>,
     parts: Vec<Part>,
@@ -298,10 +298,10 @@ const EMBEDDED: DatasetLayout = DatasetLayout {
     origins: |_| Ok(train_and_test("its own")),
 };
 
-/// Folders that archives of these datasets unpack to.
+/// Folders inside the archives of datasets.
 const ARCHIVE_FOLDERS: [&str; 4] = ["cifar-10-batches-bin", "cifar-100-binary", "tiny-imagenet-200", "package"];
 
-/// The layout of a source, and where it begins.
+/// The layout of a source, and its root.
 fn find(source: &str) -> Result<(DatasetLayout, PathBuf), Error> {
     let path = Path::new(source);
     if (EMBEDDED.is_here)(path) {
@@ -315,7 +315,7 @@ fn find(source: &str) -> Result<(DatasetLayout, PathBuf), Error> {
         places.extend(ARCHIVE_FOLDERS.iter().map(|inner| path.join(inner)));
     }
     for place in places {
-        // what has files of known names comes first: unpacked archives look like folders of classes, too
+        // known file names first: unpacked archives also look like folders of classes
         if let Some(layout) = BY_FILE_NAMES.into_iter().find(|layout| (layout.is_here)(&place)) {
             return Ok((layout, place));
         }
@@ -328,7 +328,7 @@ fn find(source: &str) -> Result<(DatasetLayout, PathBuf), Error> {
     Err(Error::file(path, format!("not a dataset; found {}; known are{}", contents(path), known.concat())))
 }
 
-/// What is at a path, in a line.
+/// The content of a path, in one line.
 fn contents(path: &Path) -> String {
     let Ok(entries) = std::fs::read_dir(path) else { return "a file".into() };
     let (mut folders, mut pictures, mut others) = (Vec::new(), Vec::new(), Vec::new());

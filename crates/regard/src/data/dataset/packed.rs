@@ -1,8 +1,8 @@
-//! Gray pictures of 28 x 28 pixels without loss, a tenth smaller than as PNG.
+//! Lossless compression of gray pictures of 28 x 28 pixels, a tenth smaller than PNG.
 //!
-//! A pixel is guessed from its neighbours (the median edge detector of JPEG-LS), and what remains goes to one of many
-//! streams, chosen by how even the neighbourhood is and by the guess: each stream has its own statistics, which deflate
-//! then finds. Each of them is its packed length in four bytes, little end first, and its zlib data.
+//! A pixel is predicted from its neighbours (the median edge detector of JPEG-LS), and the residual goes to one of many
+//! streams, chosen by the smoothness of the neighbourhood and by the prediction: each stream has its own statistics, which
+//! deflate exploits. A stream is its compressed length in four bytes, little-endian, and its zlib data.
 
 use flate2::read::ZlibDecoder;
 use std::io::{self, Read};
@@ -11,24 +11,24 @@ pub const SIDE: usize = 28;
 
 pub const STREAMS: usize = EVENNESS * GUESSES;
 
-/// Classes of neighbourhoods: black, and by the magnitude of their differences.
+/// Contexts: black, or by the magnitude of the differences of neighbours.
 const EVENNESS: usize = 12;
 const GUESSES: usize = 16;
 
 /// Pictures with a black pixel left and right of every row, and a black row above.
 #[derive(Clone, Debug)]
-pub struct Canvas {
+pub struct BorderedPixels {
     pixels: [[u8; SIDE + 2]; SIDE + 1],
 }
 
-impl Canvas {
+impl BorderedPixels {
     pub const BLACK: Self = Self { pixels: [[0; SIDE + 2]; SIDE + 1] };
 
     pub const fn set(&mut self, row: usize, column: usize, level: u8) {
         self.pixels[row + 1][column + 1] = level;
     }
 
-    /// The likely level of a pixel, and the stream for what remains; from those above and to the left of it.
+    /// The prediction of a pixel from those above and to the left, and the stream of its residual.
     pub fn guess(&self, row: usize, column: usize) -> (u8, usize) {
         let (above, own) = (&self.pixels[row], &self.pixels[row + 1]);
         let (left, corner, up, right) = (own[column], above[column], above[column + 1], above[column + 2]);
@@ -38,7 +38,7 @@ impl Canvas {
         } else if corner <= low {
             high
         } else {
-            // between the two, so that this is between them, too
+            // between the two, and so is this
             low + (high - corner)
         };
         let difference = |a: u8, b: u8| u32::from(a.abs_diff(b));
@@ -49,10 +49,10 @@ impl Canvas {
     }
 }
 
-/// So many pictures, `[N, H, W]`.
+/// Unpacks `count` pictures, `[N, H, W]`.
 ///
 /// # Errors
-/// When the bytes are not those of so many pictures.
+/// When the bytes do not hold `count` pictures.
 pub fn unpack(mut bytes: &[u8], pictures: usize) -> io::Result<Vec<u8>> {
     let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
     let mut streams = Vec::with_capacity(STREAMS);
@@ -65,7 +65,7 @@ pub fn unpack(mut bytes: &[u8], pictures: usize) -> io::Result<Vec<u8>> {
         bytes = rest;
     }
     let mut pixels = Vec::with_capacity(pictures * SIDE * SIDE);
-    let mut canvas = Canvas::BLACK;
+    let mut canvas = BorderedPixels::BLACK;
     for _ in 0..pictures {
         for row in 0..SIDE {
             for column in 0..SIDE {

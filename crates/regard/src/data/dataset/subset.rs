@@ -1,11 +1,11 @@
-//! Some of the pictures of a dataset.
+//! Subsets of a dataset.
 
 use std::sync::Arc;
 
 use super::{Dataset, Picture};
 use crate::Error;
 
-/// The pictures of a dataset with these indices, in this order.
+/// The pictures of a dataset with given indices, in their order.
 #[derive(Clone, Debug)]
 pub struct Subset {
     of: Arc<dyn Dataset>,

@@ -1,13 +1,13 @@
 //! Tiny ImageNet: 200 classes, `train/CLASS/images/*.JPEG`, and `val/images` with `val/val_annotations.txt`.
 //!
-//! Labels are in the order of the identifiers, as a folder of classes would have them. Of a class's words the first is
-//! its name. The pictures in `test/` have no labels and are left out; those in `val/` are the test.
+//! Labels are in the order of the identifiers, as for a folder of classes. The first of a class's words is
+//! its name. The pictures in `test/` have no labels and are skipped; those in `val/` are the test part.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::{Files, Sample, pictures_below};
+use super::files::{PictureFiles, Sample, pictures_below};
 use super::split::split_train_files;
 use super::{Opened, Part, bytes};
 use crate::Error;
@@ -30,7 +30,7 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
         samples.extend(annotated(root, &ids)?);
         parts.resize(samples.len(), Part::Test);
     }
-    Ok(Opened { dataset: Arc::new(Files { classes: names(root, &ids)?, samples }), parts })
+    Ok(Opened { dataset: Arc::new(PictureFiles { classes: names(root, &ids)?, samples }), parts })
 }
 
 fn identifiers(path: &Path) -> Result<Vec<String>, Error> {
@@ -43,12 +43,12 @@ fn identifiers(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Whether a name stays in its folder.
+/// Whether a name is a plain file name.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) && !name.starts_with('.')
 }
 
-/// The pictures of `val`: a line has a file, its class and the corners of a box.
+/// The pictures of `val`: each line has a file, its class and a box.
 fn annotated(root: &Path, ids: &[String]) -> Result<Vec<Sample>, Error> {
     let path = root.join("val/val_annotations.txt");
     let mut samples = Vec::new();
@@ -68,7 +68,7 @@ fn annotated(root: &Path, ids: &[String]) -> Result<Vec<Sample>, Error> {
     Ok(samples)
 }
 
-/// The first word of each class, told apart by the identifier where two have the same.
+/// The first word of each class, with the identifier where two classes have the same word.
 fn names(root: &Path, ids: &[String]) -> Result<Vec<String>, Error> {
     let path = root.join("words.txt");
     if !path.is_file() {
@@ -83,11 +83,11 @@ fn names(root: &Path, ids: &[String]) -> Result<Vec<String>, Error> {
     let names: Vec<String> = ids.iter().map(first).collect();
     let mut uses: HashMap<&str, usize> = HashMap::new();
     names.iter().for_each(|name| *uses.entry(name).or_default() += 1);
-    let told = names.iter().zip(ids).map(|(name, id)| match uses[name.as_str()] {
+    let words = names.iter().zip(ids).map(|(name, id)| match uses[name.as_str()] {
         1 => name.clone(),
         _ => format!("{name} ({id})"),
     });
-    Ok(told.collect())
+    Ok(words.collect())
 }
 
 #[cfg(test)]

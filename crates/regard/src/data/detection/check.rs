@@ -1,4 +1,4 @@
-//! What is wrong with pictures with boxes, before anybody trains on them.
+//! Checks a detection dataset before training.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -8,9 +8,9 @@ use super::{Annotation, DetectionDataset, DetectionParts, Issue, orientation};
 use crate::data::Part;
 use crate::data::check::{ClassCount, hash};
 
-/// A box may be so many pixels over the border: annotation tools round.
+/// Tolerance of boxes at the border in pixels: annotation tools round.
 const OVER_BORDER: f64 = 1.0;
-/// Shorter sides below which objects are hard to find: the strides of feature maps.
+/// Objects with a shorter side below these strides of feature maps are hard to find.
 pub const STRIDES: [usize; 3] = [8, 16, 32];
 
 /// What was found in the parts of a dataset.
@@ -21,17 +21,17 @@ pub struct Report {
     pub test: PartReport,
     /// Objects of each class.
     pub classes: Vec<ClassCount>,
-    /// Classes with objects in some of the parts that have any, but not in all.
+    /// Classes that are missing in some parts.
     pub in_one_part: Vec<ClassCount>,
-    /// What is wrong with the files.
+    /// Issues of the files.
     pub issues: Vec<Issue>,
     pub unreadable: Vec<BadPicture>,
     pub faults: Vec<BoxFault>,
-    /// Pictures whose size is not the one that the annotations have.
+    /// Pictures whose size differs from that in the annotations.
     pub other_sizes: Vec<BadPicture>,
     /// The same pixels in more than one part.
     pub leaks: Vec<Vec<Occurrence>>,
-    /// Whether boxes seem to be `x1, y1, x2, y2` where `x, y, w, h` is due.
+    /// Whether boxes seem to be `x1, y1, x2, y2` instead of `x, y, w, h`.
     pub looks_like_corners: bool,
     pub exif: Exif,
     /// Objects whose shorter side is below each of [`STRIDES`].
@@ -42,15 +42,15 @@ pub struct Report {
     pub aspects: Histogram,
 }
 
-/// A part in numbers.
+/// Counts of one part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PartReport {
     pub pictures: usize,
-    /// Pictures without objects, which are kept: they teach what is not an object.
+    /// Pictures without objects; these are kept, as background.
     pub without_objects: usize,
     pub objects: usize,
     pub crowds: usize,
-    /// The most objects of one picture, and which it is: a model needs more queries than that.
+    /// Maximum number of objects in a picture, and its name: a model needs more queries than that.
     pub most_objects: usize,
     pub fullest: Option<String>,
 }
@@ -70,7 +70,7 @@ pub struct Occurrence {
     pub part: Part,
 }
 
-/// A box that is not right.
+/// A faulty box.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BoxFault {
     pub kind: FaultKind,
@@ -84,34 +84,34 @@ pub struct BoxFault {
     pub size: [usize; 2],
 }
 
-/// What is wrong with a box.
+/// The fault of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// Nothing of it is in the picture.
+    /// It is wholly outside the picture.
     Outside,
-    /// It goes over the border by more than a pixel.
+    /// It crosses the border by more than a pixel.
     OverBorder,
-    /// Another of the same class has the same box.
+    /// Another object of the class has the same box.
     Duplicate,
 }
 
-/// Pictures that are turned when they are shown, by what the annotations' width and height fit.
+/// Pictures with an EXIF orientation, by what the annotations' width and height fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Exif {
     pub turned: usize,
-    /// The upright picture, as it should be.
+    /// The upright picture, as usual.
     pub fits_upright: usize,
-    /// The picture as it is stored, which is then read so.
+    /// The stored picture, which is then read as it is stored.
     pub fits_stored: usize,
     /// Both or neither, or there is no width and height: the upright one is taken.
     pub undecided: usize,
 }
 
-/// Counts between edges; the last one is open.
+/// A histogram; the last bin is open.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Histogram {
-    /// Where each bin begins.
+    /// The lower edge of each bin.
     pub edges: Vec<f64>,
     pub counts: Vec<usize>,
 }
@@ -132,7 +132,7 @@ impl Report {
         [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)]
     }
 
-    /// The most objects of one picture in any part.
+    /// Maximum number of objects in a picture of any part.
     pub fn most_objects(&self) -> usize {
         self.parts().iter().map(|(_, part)| part.most_objects).max().unwrap_or(0)
     }
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// What is in one picture.
+/// The content of a picture.
 struct Content {
     size: [usize; 2],
     /// Of the pixels.
@@ -157,7 +157,7 @@ struct Content {
     annotations: Vec<Annotation>,
 }
 
-/// What one picture is like.
+/// A picture that was read.
 struct Seen {
     part: Part,
     name: String,
@@ -277,13 +277,13 @@ pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
     report
 }
 
-/// Evidence for corners in place of sides.
+/// Evidence that boxes are corners instead of sides.
 #[derive(Default)]
 struct Corners {
     boxes: usize,
-    /// Boxes that go far over the border if they are sides.
+    /// Boxes far over the border if read as sides.
     over: usize,
-    /// Boxes that would be in the picture if they were corners.
+    /// Boxes inside the picture if read as corners.
     possible: usize,
 }
 
@@ -295,7 +295,7 @@ impl Corners {
         self.possible += usize::from(w > x && h > y && w <= columns + OVER_BORDER && h <= rows + OVER_BORDER);
     }
 
-    /// A tenth of the boxes is over the border, and nearly all could be corners.
+    /// At least a tenth of the boxes cross the border, and nearly all could be corners.
     const fn are_likely(&self) -> bool {
         10 * self.over > self.boxes && 100 * self.possible >= 98 * self.boxes
     }

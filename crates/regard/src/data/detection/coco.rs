@@ -5,9 +5,9 @@
 //! data/train/1.jpg                          data/train/1.jpg                      1.jpg
 //! ```
 //!
-//! As files in the wild are: ids with holes and from 0 on, numbers as strings, no `area` (that of the box) and no `iscrowd`
-//! (0), `file_name` with folders of another machine, `NaN` as Python writes it. Masks are not read. Classes are in the order
-//! of their ids; Roboflow's extra class that only groups the others is left out.
+//! Tolerates real files: ids with gaps or from 0 on, numbers as strings, no `area` (then that of the box), no `iscrowd`
+//! (then 0), `file_name` with folders of another machine, `NaN` as written by Python. Masks are not read. Classes are in the
+//! order of their ids; Roboflow's extra class that only groups the others is skipped.
 
 use serde::de::{self, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -16,16 +16,16 @@ use std::fmt;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Folders, Issue, Section, part_of_name};
+use super::listing::{Folders, Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::entries;
 use crate::{Error, file};
 
-/// The most bytes of a file: that of COCO's training part has half a gigabyte.
+/// Maximum size of a file in bytes: that of COCO's training part has half a gigabyte.
 const MOST_BYTES: u64 = 1 << 32;
-/// The most bytes of a file that is repaired in memory.
+/// Maximum size of a file that is repaired in memory, in bytes.
 const MOST_REPAIRED: u64 = 1 << 29;
-/// How far a file is read to see what it is.
+/// Number of bytes that are read to recognise a file.
 const GLANCE: u64 = 1 << 16;
 /// The most pixels of a side; a larger one is a wrong number.
 const MOST_SIDE: f64 = 1e6;
@@ -43,7 +43,7 @@ fn files(path: &Path) -> Result<Vec<(Option<Part>, PathBuf)>, Error> {
     let below = |folder: &Path| {
         let found = if folder.is_dir() { entries(folder)? } else { Vec::new() };
         let mut found: Vec<PathBuf> = found.into_iter().filter(|path| is_coco(path)).collect();
-        // beside them COCO has captions and key points of the same pictures
+        // COCO also has captions and keypoints of the same pictures
         if found.iter().any(|path| name(path).starts_with("instances")) {
             found.retain(|path| name(path).starts_with("instances"));
         }
@@ -64,7 +64,7 @@ fn files(path: &Path) -> Result<Vec<(Option<Part>, PathBuf)>, Error> {
     Ok(all)
 }
 
-/// Whether a file begins as COCO's do.
+/// Whether a file begins like COCO's.
 fn is_coco(path: &Path) -> bool {
     if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json")) {
         return false;
@@ -79,7 +79,7 @@ fn is_coco(path: &Path) -> bool {
     text.starts_with('{') && ["\"images\"", "\"annotations\"", "\"categories\""].iter().any(|key| text.contains(key))
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let files = files(path)?;
     for (place, (part, file)) in files.iter().enumerate() {
         if let Some((_, other)) = files[..place].iter().find(|(other, _)| part.is_some() && other == part) {
@@ -90,7 +90,7 @@ pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
     files.into_iter().map(|(part, file)| section(part, &file)).collect()
 }
 
-/// A number as files have it.
+/// A number, or a string with one.
 #[derive(Clone, Debug, Default)]
 enum Number {
     #[default]
@@ -164,7 +164,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Four numbers; what is beyond is only counted.
+/// Four numbers; further ones are only counted.
 #[derive(Clone, Debug)]
 struct Numbers {
     first: [f64; 4],
@@ -263,7 +263,7 @@ fn parse<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     Err(Error::file(path, format!("not COCO's JSON: {error}")))
 }
 
-/// Writes a text over numbers that JSON does not have; whether there is anything to try again.
+/// Replaces numbers that JSON does not have; returns whether there were any.
 fn repair(bytes: &mut [u8]) -> bool {
     let (mut at, mut in_text, mut changed) = (0, false, bytes.starts_with(b"\xef\xbb\xbf"));
     while at < bytes.len() {
@@ -273,7 +273,7 @@ fn repair(bytes: &mut [u8]) -> bool {
             b'N' | b'I' | b'-' if !in_text => {
                 for word in [&b"-Infinity"[..], b"Infinity", b"NaN"] {
                     if bytes[at..].starts_with(word) {
-                        // a text that is no number has room in three letters
+                        // any string that is not a number, of three letters
                         bytes[at..at + word.len()].fill(b' ');
                         bytes[at..at + 3].copy_from_slice(b"\"?\"");
                         (at, changed) = (at + word.len() - 1, true);
@@ -288,7 +288,7 @@ fn repair(bytes: &mut [u8]) -> bool {
     changed
 }
 
-/// Where the pictures of a file may be.
+/// Candidate folders of a file's pictures.
 fn folders(file: &Path) -> Folders {
     let own = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let above =
@@ -306,11 +306,11 @@ fn folders(file: &Path) -> Folders {
     Folders::new(all)
 }
 
-fn section(part: Option<Part>, file: &Path) -> Result<Section, Error> {
+fn section(part: Option<Part>, file: &Path) -> Result<ListedPart, Error> {
     let parsed: CocoFile = parse(file)?;
     let images = parsed.images.ok_or_else(|| Error::file(file, "`images` is missing"))?;
     let place = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut section = Section { part, place, ..Section::default() };
+    let mut section = ListedPart { part, place, ..ListedPart::default() };
     let classes = classes(file, &parsed.categories, &parsed.annotations, &mut section);
     let mut folders = folders(file);
     let mut by_id: HashMap<u64, usize> = HashMap::with_capacity(images.len());
@@ -335,9 +335,9 @@ fn section(part: Option<Part>, file: &Path) -> Result<Section, Error> {
         let path = folders.find(&name);
         section.check_present(file, || format!("image {id}"), "file_name", &name, &path);
         let size = image.height.side().zip(image.width.side()).map(|(rows, columns)| [rows, columns]);
-        section.entries.push(Entry { path, id, size, annotations: Vec::new(), relative: false });
+        section.entries.push(ListedPicture { path, id, size, annotations: Vec::new(), relative: false });
     }
-    // ids of annotations are for messages: those that are missing are numbered on
+    // ids of annotations are for messages: missing ones are numbered consecutively
     let mut next = parsed.annotations.iter().filter_map(|one| one.id.id().ok()).max().unwrap_or(0);
     for annotation in parsed.annotations {
         let id = annotation.id.id().unwrap_or_else(|_| {
@@ -377,7 +377,7 @@ fn classes(
     file: &Path,
     categories: &[CocoCategory],
     annotations: &[CocoAnnotation],
-    section: &mut Section,
+    section: &mut ListedPart,
 ) -> HashMap<u64, usize> {
     let mut known: Vec<(u64, &CocoCategory)> = Vec::new();
     for (number, category) in categories.iter().enumerate() {

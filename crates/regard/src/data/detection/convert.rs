@@ -1,13 +1,13 @@
-//! Pictures with boxes in another format.
+//! Converts detection datasets between formats.
 //!
 //! | | ids | area, crowd | difficult | boxes | classes and their order | parts |
 //! |---|---|---|---|---|---|---|
 //! | COCO | yes | yes | yes, a key of its own | yes | yes | yes |
 //! | VOC | numbered anew | yes, elements of their own | yes | yes | `classes.txt` | yes |
-//! | YOLO | numbered anew | no | no | rounded, as shares | yes | yes |
+//! | YOLO | numbered anew | no | no | rounded, as fractions | yes | yes |
 //! | CSV | numbered anew | yes | yes | yes | `classes.txt` | yes |
 //!
-//! Pictures are copied as they are. What is lost is said.
+//! Pictures are copied unchanged. Losses are reported.
 
 use quick_xml::escape::escape;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use super::{Annotation, DetectionDataset, DetectionParts, orientation};
 use crate::Error;
 
-/// How boxes are written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
@@ -30,16 +30,16 @@ pub enum Format {
     Csv,
 }
 
-/// What was written.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Converted {
     pub pictures: usize,
     pub boxes: usize,
-    /// What the format cannot hold, and how often.
+    /// What the format cannot represent, and how often.
     pub lost: Vec<String>,
 }
 
-/// A picture on its way.
+/// A picture to write.
 struct Item<'a> {
     /// Name of the copy.
     file: String,
@@ -56,7 +56,7 @@ impl Item<'_> {
     }
 }
 
-/// Writes the three parts to a folder that is empty or not there yet. `tick` is called after each picture.
+/// Writes the three parts to a new or empty folder. `tick` is called after each picture.
 ///
 /// # Errors
 /// When the folder is not empty, or something cannot be read or written; the error names it.
@@ -106,7 +106,7 @@ fn make(folder: &Path) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))
 }
 
-/// The folder is new: nobody reads it before all is there.
+/// The folder is new: nothing reads it before it is complete.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::write(path, bytes).map_err(|error| Error::file(path, error))
 }
@@ -119,7 +119,7 @@ fn picture_folder(format: Format, part: &str) -> PathBuf {
     }
 }
 
-/// Copies a picture and takes its boxes along.
+/// Copies a picture with its boxes.
 fn item<'a>(
     dataset: &'a dyn DetectionDataset,
     index: usize,
@@ -136,7 +136,7 @@ fn item<'a>(
         ),
         None => (dataset.name(index).replace(['/', '\\', ' ', '#'], "_"), "png".into()),
     };
-    // one name each in all parts, whatever the ending: VOC and YOLO know pictures by it
+    // names are unique over all parts, without extensions: VOC and YOLO identify pictures by them
     let mut unique = stem.clone();
     let mut number = 1;
     while !names.insert(unique.to_lowercase()) {
@@ -147,7 +147,7 @@ fn item<'a>(
     let (declared, upright) = (dataset.declared_size(index), turned.map(|turned| turned.upright()));
     let is_stored = turned.zip(declared).is_some_and(|(turned, declared)| turned.fits_stored_only(declared));
     let (file, size) = match (path, upright) {
-        // what has no place for a size must have upright pictures
+        // formats without sizes need upright pictures
         (Some(path), Some(upright)) if !(is_stored && format == Format::Yolo) => {
             let file = format!("{unique}.{ending}");
             fs::copy(path, folder.join(&file)).map_err(|error| Error::file(path, error))?;
@@ -165,7 +165,7 @@ fn item<'a>(
     Ok(Item { file, image_id: dataset.image_id(index), size, annotations, classes: dataset.classes() })
 }
 
-/// What formats cannot hold.
+/// What formats cannot represent.
 #[derive(Default)]
 struct Lost {
     boxes: usize,

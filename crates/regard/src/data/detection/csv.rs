@@ -1,14 +1,14 @@
-//! A CSV table with a line for each box: `image,x1,y1,x2,y2,class`.
+//! A CSV table with one line per box: `image,x1,y1,x2,y2,class`.
 //!
 //! With a heading, columns may have other names and any order, and may also be `width`, `height`, `area`, `iscrowd`,
-//! `difficult` and `part`, as TensorFlow's and our own tables have some of them. Without one, it is the table of keras-retinanet.
-//! A line whose box is empty is a picture without objects. Files are relative to the table. Classes are in the order of
-//! the alphabet, or as `classes.txt` (a name a line) or `classes.csv` (`name,number`) beside the table has them.
+//! `difficult` and `part`, as in TensorFlow's and our own tables. Without one, it is the format of keras-retinanet.
+//! A line with an empty box is a picture without objects. Paths are relative to the table. Classes are in alphabetical
+//! order, or in that of `classes.txt` (one name per line) or `classes.csv` (`name,number`) next to the table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Folders, Issue, Section, part_of_name};
+use super::listing::{Folders, Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::entries;
 use crate::data::labels;
@@ -26,7 +26,7 @@ const PARTS: [&str; 3] = ["part", "split", "set"];
 /// Tables in a folder.
 const FILES: [&str; 4] = ["boxes.csv", "annotations.csv", "_annotations.csv", "labels.csv"];
 
-/// Where the columns are.
+/// The indices of the columns.
 #[derive(Clone, Debug)]
 struct Columns {
     image: usize,
@@ -42,7 +42,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// From the first line of a table; none if it is no table of boxes.
+    /// From the first line of a table; `None` if it is not a table of boxes.
     fn of(record: &csv::StringRecord) -> Option<Self> {
         let column =
             |names: &[&str]| record.iter().position(|cell| names.contains(&cell.trim().to_lowercase().as_str()));
@@ -120,7 +120,7 @@ fn reader(bytes: &[u8]) -> csv::Reader<&[u8]> {
 struct BoxRow {
     line: u64,
     image: String,
-    /// None for a picture without objects.
+    /// `None` for a picture without objects.
     corners: Option<[f64; 4]>,
     class: String,
     size: Option<[usize; 2]>,
@@ -130,7 +130,7 @@ struct BoxRow {
     part: Option<Part>,
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let mut tables_read = Vec::new();
     for (part, table) in tables(path) {
@@ -257,14 +257,14 @@ fn given_classes(root: &Path) -> Result<Option<Vec<String>>, Error> {
     Ok(Some(named.into_iter().map(|(_, name)| name).collect()))
 }
 
-fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String], next: &mut u64) -> Section {
+fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String], next: &mut u64) -> ListedPart {
     let by_name: HashMap<&str, usize> =
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     let own = table.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let stem = table.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut folders = Folders::new(vec![own.into(), own.join("images"), own.join(stem), own.join("..").join("images")]);
     let place = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut section = Section { part, place, classes: classes.to_vec(), ..Section::default() };
+    let mut section = ListedPart { part, place, classes: classes.to_vec(), ..ListedPart::default() };
     let mut by_image: HashMap<&str, usize> = HashMap::new();
     for row in rows {
         let place = || format!("line {}", row.line);
@@ -272,7 +272,7 @@ fn section(table: &Path, part: Option<Part>, rows: &[&BoxRow], classes: &[String
             let path = folders.find(&row.image);
             section.check_present(table, place, "image", &row.image, &path);
             let id = section.entries.len() as u64 + 1;
-            section.entries.push(Entry { path, id, size: row.size, annotations: Vec::new(), relative: false });
+            section.entries.push(ListedPicture { path, id, size: row.size, annotations: Vec::new(), relative: false });
             section.entries.len() - 1
         });
         let Some([x1, y1, x2, y2]) = row.corners else { continue };

@@ -1,4 +1,4 @@
-//! Pictures and boxes that files list, joined to parts with one list of classes.
+//! Joins the pictures and boxes of several files to parts with one list of classes.
 
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use crate::data::Picture;
 use crate::data::dataset::split::{draw, fifth, tenth};
 use crate::data::dataset::{Origin, Origins, Part};
 
-/// Something about a file that somebody should know.
+/// An error or warning about a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Issue {
     pub severity: Severity,
@@ -23,13 +23,13 @@ pub struct Issue {
     pub reason: String,
 }
 
-/// What an issue means.
+/// The severity of an issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Nothing is trained on data that has one.
+    /// Data with an error is refused for training.
     Error,
-    /// Something was left out, or guessed.
+    /// Something was skipped or guessed.
     Warning,
 }
 
@@ -49,7 +49,7 @@ impl Issue {
     }
 
     fn new(severity: Severity, file: &Path, place: String, reason: String) -> Self {
-        // names come from files, and may be of any length
+        // names come from files and may be of any length
         let short = |text: String| if text.len() > 300 { text.chars().take(300).collect() } else { text };
         Self { severity, file: file.display().to_string(), place: short(place), reason: short(reason) }
     }
@@ -57,30 +57,30 @@ impl Issue {
 
 /// A picture that a file lists.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ListedPicture {
     pub path: PathBuf,
     pub id: u64,
     /// Rows and columns as the file has them.
     pub size: Option<[usize; 2]>,
-    /// Classes are those of the section. Boxes are pixels, or shares of the picture where `relative`.
+    /// Classes are indices into those of the part. Boxes are in pixels, or fractions of the picture if `relative`.
     pub annotations: Vec<Annotation>,
     pub relative: bool,
 }
 
-/// What is listed for one part.
+/// The pictures that a file lists for one part.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
-    /// None when nothing says which part it is.
+pub struct ListedPart {
+    /// `None` if the part is unknown.
     pub part: Option<Part>,
-    /// The file or folder, for people.
+    /// The file or folder, for messages.
     pub place: String,
     pub classes: Vec<String>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListedPicture>,
     pub issues: Vec<Issue>,
 }
 
-impl Section {
-    /// Whether a box can be used; what is not finite is an error, and one without area is left out with a warning.
+impl ListedPart {
+    /// Whether a box can be used: one that is not finite is an error, one without area is skipped with a warning.
     pub fn check_bounds(&mut self, file: &Path, place: impl Fn() -> String, field: &str, bounds: [f64; 4]) -> bool {
         if !bounds.iter().all(|side| side.is_finite()) {
             self.issues.push(Issue::error(file, place(), format!("`{field}`: not four finite numbers: {bounds:?}")));
@@ -94,7 +94,7 @@ impl Section {
         true
     }
 
-    /// Says that a picture is not where it should be.
+    /// Reports a missing picture.
     pub fn check_present(&mut self, file: &Path, place: impl Fn() -> String, field: &str, name: &str, path: &Path) {
         if !path.is_file() {
             let reason = format!("`{field}`: no picture `{name}`, looked for {}", path.display());
@@ -103,7 +103,7 @@ impl Section {
     }
 }
 
-/// The part that a name of a file or folder tells.
+/// The part according to the name of a file or folder.
 pub fn part_of_name(name: &str) -> Option<Part> {
     let name = name.to_lowercase();
     let words = name.split(|letter: char| !letter.is_alphabetic());
@@ -116,7 +116,7 @@ pub fn part_of_name(name: &str) -> Option<Part> {
     parts.next()
 }
 
-/// All sections of a source.
+/// All pictures of a source.
 #[derive(Debug)]
 pub struct Listing {
     entries: Arc<Entries>,
@@ -128,11 +128,11 @@ pub struct Listing {
 #[derive(Debug)]
 struct Entries {
     classes: Vec<String>,
-    entries: Vec<Entry>,
+    entries: Vec<ListedPicture>,
 }
 
 impl Listing {
-    pub fn new(mut sections: Vec<Section>) -> Self {
+    pub fn new(mut sections: Vec<ListedPart>) -> Self {
         let order = [Some(Part::Train), Some(Part::Validation), Some(Part::Test), None];
         sections.sort_by_key(|section| order.iter().position(|part| *part == section.part));
         let has = |part| sections.iter().any(|section| section.part == Some(part));
@@ -141,7 +141,7 @@ impl Listing {
             section.map_or(Origin::None, |section| Origin::Own(section.place.clone()))
         };
         let [train, validation, test] = [Part::Train, Part::Validation, Part::Test].map(has);
-        // with one part alone, or none, everything is drawn
+        // with at most one known part, all parts are drawn
         let is_whole = [train, validation, test].iter().filter(|has| **has).count() <= 1;
         let origins = match (is_whole, validation, test) {
             (true, ..) => Origins { validation: Origin::TenthOfTrain, test: Origin::FifthOfPictures },
@@ -149,7 +149,7 @@ impl Listing {
             (_, true, true) => Origins { validation: place(Part::Validation), test: place(Part::Test) },
             (_, false, _) => Origins { validation: Origin::TenthOfTrain, test: place(Part::Test) },
         };
-        let part_of = |section: &Section| match section.part {
+        let part_of = |section: &ListedPart| match section.part {
             _ if is_whole => Part::Train,
             Some(Part::Validation) if !test => Part::Test,
             Some(part) => part,
@@ -163,7 +163,7 @@ impl Listing {
             issues.extend(section.issues);
         }
         let name = |index: usize| {
-            let entry: &Entry = &entries[index];
+            let entry: &ListedPicture = &entries[index];
             // the same wherever the data is
             let mut ends: Vec<_> = entry.path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
             ends.reverse();
@@ -179,7 +179,7 @@ impl Listing {
     }
 
     /// # Errors
-    /// The first issue with which nothing can be trained, and how many there are.
+    /// The first error, and the number of errors.
     pub fn refuse_errors(&self) -> Result<(), Error> {
         let mut errors = self.issues.iter().filter(|issue| issue.severity == Severity::Error);
         let Some(Issue { file, place, reason, .. }) = errors.next() else { return Ok(()) };
@@ -199,8 +199,8 @@ impl Listing {
     }
 }
 
-/// One list of classes by name, in the order of the first section that has them.
-fn join_classes(sections: &mut [Section]) -> Vec<String> {
+/// One list of classes by name, in the order of first occurrence.
+fn join_classes(sections: &mut [ListedPart]) -> Vec<String> {
     let (mut classes, mut by_name): (Vec<String>, HashMap<String, usize>) = (Vec::new(), HashMap::new());
     for section in sections {
         let own = std::mem::take(&mut section.classes);
@@ -217,7 +217,7 @@ fn join_classes(sections: &mut [Section]) -> Vec<String> {
     classes
 }
 
-/// Some of the pictures that files list.
+/// A part of the listed pictures.
 #[derive(Debug)]
 struct Listed {
     of: Arc<Entries>,
@@ -227,7 +227,7 @@ struct Listed {
 }
 
 impl Listed {
-    fn entry(&self, index: usize) -> &Entry {
+    fn entry(&self, index: usize) -> &ListedPicture {
         &self.of.entries[self.indices[index]]
     }
 }
@@ -278,7 +278,7 @@ impl DetectionDataset for Listed {
     }
 }
 
-/// Boxes of shares as pixels.
+/// Converts relative boxes to pixels.
 fn in_pixels(annotations: &[Annotation], [rows, columns]: [usize; 2]) -> Vec<Annotation> {
     let (rows, columns) = (rows as f64, columns as f64);
     let scaled = |annotation: &Annotation| {
@@ -289,7 +289,7 @@ fn in_pixels(annotations: &[Annotation], [rows, columns]: [usize; 2]) -> Vec<Ann
     annotations.iter().map(scaled).collect()
 }
 
-/// Where pictures may be, the folder that held the last one first.
+/// Candidate folders of pictures, the most recently used first.
 pub struct Folders {
     folders: Vec<PathBuf>,
     last: usize,
@@ -306,7 +306,7 @@ impl Folders {
         Self { folders: known, last: 0 }
     }
 
-    /// The file of a name that may have folders of another machine; when there is none, where it should be.
+    /// Finds a file by a name that may contain folders of another machine; if there is none, returns where it should be.
     pub fn find(&mut self, name: &str) -> PathBuf {
         let name = name.replace('\\', "/");
         let path = Path::new(&name);

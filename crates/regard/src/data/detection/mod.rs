@@ -1,11 +1,11 @@
-//! Pictures with boxes, wherever they come from: COCO, VOC, YOLO, CSV, and the embedded `scenes`.
+//! Detection datasets: COCO, VOC, YOLO, CSV, and the embedded `scenes`.
 //!
-//! One file a format. Each gives [`listing::Section`]s, a part's pictures with their boxes; `listing` joins them: one list of
-//! classes for all parts, parts that are missing drawn as for classification, faults collected. [`open`] refuses data that
-//! a model cannot learn from and names what is at fault; [`survey`] takes what can be taken and lists all faults.
+//! One file a format. Each gives [`listing::ListedPart`]s, a part's pictures with their boxes; `listing` joins them: one
+//! list of classes for all parts, parts that are missing drawn as for classification, faults collected. [`open`] refuses
+//! data that a model cannot learn from and names what is at fault; [`survey`] takes what can be taken and lists all faults.
 //!
 //! Boxes are in pixels of the picture as the annotations see it: upright by its EXIF orientation, unless the annotations'
-//! own width and height fit the picture as it is stored.
+//! own width and height fit only the stored picture.
 
 mod check;
 mod coco;
@@ -32,7 +32,7 @@ use super::dataset::{Origin, Origins, Part};
 use super::world::Scenes;
 use super::{Bounds, Object, Picture};
 use crate::Error;
-use listing::{Listing, Section};
+use listing::{ListedPart, Listing};
 
 /// Pictures with boxes, by index.
 pub trait DetectionDataset: Debug + Send + Sync {
@@ -50,13 +50,13 @@ pub trait DetectionDataset: Debug + Send + Sync {
     /// When it cannot be read; the error names the file.
     fn picture(&self, index: usize) -> Result<Picture, Error>;
 
-    /// The boxes of a picture. Those of YOLO are shares, so that the picture's size has to be read.
+    /// The boxes of a picture. YOLO's are fractions, so that the picture's size has to be read.
     ///
     /// # Errors
     /// When the picture's size is needed and cannot be read.
     fn annotations(&self, index: usize) -> Result<Vec<Annotation>, Error>;
 
-    /// A picture with its boxes, which needs one reading.
+    /// A picture with its boxes, read once.
     ///
     /// # Errors
     /// When it cannot be read; the error names the file.
@@ -64,51 +64,51 @@ pub trait DetectionDataset: Debug + Send + Sync {
         Ok((self.picture(index)?, self.annotations(index)?))
     }
 
-    /// How results name the picture: COCO's `image_id`, or a number from 1 on.
+    /// The id of the picture in results: COCO's `image_id`, or a number from 1 on.
     fn image_id(&self, index: usize) -> u64;
 
-    /// What a person would call a picture: its path, or the name of a set and a number in it.
+    /// The name of a picture for messages: its path, or the name of a set and an index in it.
     fn name(&self, index: usize) -> String;
 
-    /// Rows and columns as the annotations have them; none where they have none.
+    /// Rows and columns according to the annotations, if they say.
     fn declared_size(&self, index: usize) -> Option<[usize; 2]>;
 
-    /// The file of a picture; none when it is in no file.
+    /// The file of a picture; `None` if it has none.
     fn path(&self, _index: usize) -> Option<&Path> {
         None
     }
 }
 
-/// An object that an annotation names.
+/// An annotated object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Annotation {
     pub id: u64,
     pub class: usize,
-    /// Left, top, width and height in pixels, as COCO has them.
+    /// Left, top, width and height in pixels, as in COCO.
     pub bounds: [f64; 4],
-    /// In pixels; that of the mask where COCO has one.
+    /// In pixels; of the mask if COCO has one.
     pub area: f64,
-    /// One box around many objects, which no detection has to find.
+    /// One box around many objects, not counted when missed.
     pub crowd: bool,
-    /// VOC's mark of objects that are hard to recognise.
+    /// VOC's `difficult`: hard to recognise.
     pub difficult: bool,
 }
 
 impl Annotation {
-    /// A plain object whose area is that of its box.
+    /// An object whose area is that of its box, neither crowd nor difficult.
     #[must_use]
     pub const fn new(id: u64, class: usize, bounds: [f64; 4]) -> Self {
         Self { id, class, bounds, area: bounds[2] * bounds[3], crowd: false, difficult: false }
     }
 
-    /// Without its id and with a box as shares of a picture of `[rows, columns]`.
+    /// Without its id and with a box as fractions of a picture of `[rows, columns]`.
     #[must_use]
     pub fn object(&self, size: [usize; 2]) -> Object {
         Object { class: self.class, bounds: Bounds::from_coco(self.bounds, size), crowd: self.crowd }
     }
 }
 
-/// The three parts of a dataset, and what was found on the way.
+/// The three parts of a dataset, and the issues found.
 #[derive(Clone, Debug)]
 pub struct DetectionParts {
     pub train: Arc<dyn DetectionDataset>,
@@ -122,7 +122,7 @@ pub struct DetectionParts {
 /// A dataset by the name `scenes`, or by a path whose format is recognised.
 ///
 /// As for classification: `val` without `test` is the test; data without validation gets the same tenth of its training
-/// pictures; data without parts is split, a fifth is the test. A part may be empty.
+/// pictures; data without parts is split, and a fifth is the test part. A part may be empty.
 ///
 /// # Errors
 /// When there is no such thing, its format is none that is known, or an annotation cannot be used; the error names the
@@ -148,7 +148,7 @@ pub fn open_parts(source: &str) -> Result<DetectionParts, Error> {
     Ok(parts)
 }
 
-/// The three parts without what cannot be used; every fault is among the issues.
+/// The three parts without unusable pictures and boxes; every fault is among the issues.
 ///
 /// # Errors
 /// When there is no such thing, or its format is none that is known.
@@ -156,7 +156,7 @@ pub fn survey(source: &str) -> Result<DetectionParts, Error> {
     Ok(parts(source)?.0)
 }
 
-/// Whether a source is recognised as pictures with boxes.
+/// Whether a source is recognised as a detection dataset.
 #[must_use]
 pub fn is_detection(source: &str) -> bool {
     find(source).is_ok()
@@ -191,10 +191,10 @@ fn parts(source: &str) -> Result<(DetectionParts, Option<Listing>), Error> {
 /// A file format of a detection dataset.
 struct DetectionFormat {
     name: &'static str,
-    /// What is there when it is this one.
+    /// How it is recognised, in words.
     files: &'static str,
     is_here: fn(&Path) -> bool,
-    read: fn(&Path) -> Result<Vec<Section>, Error>,
+    read: fn(&Path) -> Result<Vec<ListedPart>, Error>,
 }
 
 const FORMATS: [DetectionFormat; 4] = [

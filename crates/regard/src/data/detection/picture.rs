@@ -1,7 +1,7 @@
-//! How a picture lies: upright by its EXIF orientation, or as it is stored.
+//! The orientation of a picture: upright by its EXIF tag, or as stored.
 //!
-//! Annotation tools show the upright picture, many loaders read the stored one. The annotations' own width and height say
-//! which of the two their boxes are for, unless they fit both.
+//! Annotation tools show the upright picture; many loaders read the stored one. The annotations' own width and height tell
+//! which of the two the boxes are for, unless they fit both.
 
 use serde::Serialize;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::data::Picture;
 use crate::data::decode::{self, MOST_BYTES};
 use crate::{Error, file};
 
-/// The size of a picture as it is stored, and how it is turned to be upright.
+/// The size of a stored picture, and its orientation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Orientation {
     /// Rows and columns as stored.
@@ -26,7 +26,7 @@ impl Orientation {
         if self.tag >= 5 { [self.stored[1], self.stored[0]] } else { self.stored }
     }
 
-    /// Whether boxes of annotations with this size are for the picture as it is stored.
+    /// Whether annotations with this size are for the stored picture.
     #[must_use]
     pub fn fits_stored_only(&self, declared: [usize; 2]) -> bool {
         declared == self.stored && declared != self.upright()
@@ -47,7 +47,7 @@ fn read(bytes: &[u8]) -> Result<Orientation, String> {
     Ok(Orientation { stored, tag })
 }
 
-/// The picture that annotations with this size are for: upright, unless their size fits the stored one alone.
+/// The picture that annotations with this size are for: upright, unless their size fits only the stored one.
 pub(super) fn fitting_picture(path: &Path, declared: Option<[usize; 2]>) -> Result<Picture, Error> {
     let wrong = |reason: String| Error::file(path, reason);
     let bytes = file::read_bounded(path, MOST_BYTES)?;

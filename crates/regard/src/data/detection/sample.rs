@@ -1,4 +1,4 @@
-//! A picture with its objects, as a detector learns from it or is measured on it.
+//! Samples of a detection dataset: a picture with its objects.
 
 use rand::{Rng, RngExt as _};
 
@@ -11,19 +11,19 @@ use crate::data::{DetectionAugment, Filter, NormalisedPicture, Object, Picture, 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectionSample {
     pub picture: Picture,
-    /// Boxes are shares of this picture, whatever its size. Crowds are among them: DETR does not learn from these.
+    /// Boxes are fractions of this picture. They include crowds, which DETR does not learn from.
     pub objects: Vec<Object>,
     /// COCO's `image_id`; that of the first picture of a mosaic.
     pub image_id: u64,
-    /// Rows and columns before any change; results are scaled back to them.
+    /// Rows and columns before all changes, to scale results back.
     pub original: [usize; 2],
 }
 
-/// A mosaic keeps objects of which so much is left: a strip of an object looks like nothing.
+/// A mosaic keeps objects with at least this fraction visible: a strip is not recognisable.
 const LEAST_OF_MOSAIC: f64 = 0.2;
 
 impl DetectionSample {
-    /// A picture of a dataset as it is.
+    /// An unchanged picture of a dataset.
     ///
     /// # Errors
     /// When it cannot be read; the error names it.
@@ -34,7 +34,7 @@ impl DetectionSample {
         Ok(Self { picture, objects, image_id: dataset.image_id(index), original })
     }
 
-    /// A picture of a dataset, changed at random; with a mosaic, three others are read, too.
+    /// A randomly changed picture of a dataset; for a mosaic, three others are read as well.
     ///
     /// # Errors
     /// When one cannot be read; the error names it.
@@ -62,19 +62,19 @@ impl DetectionSample {
         Ok(Self { picture: changes.picture(&sample.picture), objects, ..sample })
     }
 
-    /// At another size, for a test.
+    /// Resized, for evaluation.
     ///
     /// # Panics
     /// When a side is zero.
     #[must_use]
     pub fn resized(self, size: [usize; 2]) -> Self {
-        // boxes are shares
+        // boxes are fractions
         let picture =
             if size == self.picture.size() { self.picture } else { self.picture.resize(size, Filter::Bilinear) };
         Self { picture, ..self }
     }
 
-    /// The pixels as a model wants them.
+    /// The normalised pixels.
     #[must_use]
     pub fn normalised(&self, preprocess: &Preprocess) -> NormalisedPicture {
         NormalisedPicture { values: normalise(&self.picture, preprocess), size: self.picture.size() }
@@ -176,7 +176,7 @@ mod tests {
                 continue;
             };
             let corners = object.bounds.pixel_corners(sample.picture.size());
-            // a strip at the border has hardly a bright pixel, and without dark ones there is no middle
+            // a strip at the border has few bright pixels, and without dark ones there is no mean level
             if corners[2] - corners[0] < 3.0 || corners[3] - corners[1] < 3.0 || most - least < 80 {
                 continue;
             }
@@ -206,14 +206,14 @@ mod tests {
                 if corners[2] - corners[0] < 3.0 || corners[3] - corners[1] < 3.0 {
                     continue;
                 }
-                // every pixel well inside is bright, and the pixels of the rim are found
+                // inner pixels are bright, and the edges are found
                 let found = bright(&picture, corners, 125).unwrap();
                 for (place, expected) in found.iter().zip(corners) {
                     assert!((place - expected).abs() <= 1.0, "draw {draw}: {found:?} instead of {corners:?}");
                 }
                 boxes += 1;
             }
-            // and nothing bright is outside of all boxes
+            // and nothing bright is outside all boxes
             let is_covered = |x: f64, y: f64| {
                 objects.iter().any(|object| {
                     let [x1, y1, x2, y2] = object.bounds.pixel_corners([100, 110]);

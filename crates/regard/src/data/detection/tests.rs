@@ -113,7 +113,7 @@ fn coco_is_read_as_it_is_in_the_wild() {
     assert_eq!((dataset.declared_size(0), dataset.declared_size(1)), (Some([30, 40]), None));
     assert_eq!(dataset.sample(2).unwrap().0.size(), [30, 40]);
     let issues: Vec<String> = survey(&source).unwrap().issues.iter().map(|issue| issue.place.clone()).collect();
-    assert_eq!(issues, ["category 0", "annotation 8"], "the box without area is left out and told");
+    assert_eq!(issues, ["category 0", "annotation 8"], "the box without area is left out and reported");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn a_table_of_boxes_has_a_heading_or_none() {
     assert!(!is_detection(&folder.source("")));
 }
 
-/// A set with everything that formats treat differently.
+/// A dataset with everything that formats treat differently.
 fn rich() -> Folder {
     let part = |start: u64, names: [&str; 2]| {
         format!(
@@ -355,7 +355,7 @@ fn rich() -> Folder {
     Folder::new(&texts).with_pictures(&pictures)
 }
 
-/// For each part, the pixels of each picture with class, box, area, crowd and difficult of its boxes.
+/// For each part, the pixels of each picture and class, box, area, crowd and difficult of its objects.
 type Content = Vec<(Vec<u8>, Vec<(String, [f64; 4], f64, bool, bool)>)>;
 
 fn content(parts: &DetectionParts) -> Vec<Content> {
@@ -375,7 +375,7 @@ fn content(parts: &DetectionParts) -> Vec<Content> {
     [&parts.train, &parts.validation, &parts.test].map(of).to_vec()
 }
 
-/// JSON, sums and shares round a little.
+/// JSON, sums and fractions cause small rounding errors.
 #[track_caller]
 fn assert_same(before: &DetectionParts, after: &DetectionParts, with_marks: bool) {
     for (before, after) in content(before).iter().zip(content(after)) {

@@ -6,9 +6,9 @@
 //! VOC2007/ImageSets/Main/train.txt          data/valid/2.xml
 //! ```
 //!
-//! Pixels count from 1 and both corners belong to the box, so that it is `[xmin - 1, ymin - 1, xmax, ymax]` as detectron2
-//! has it. `filename` often is another one: the picture with the name of the XML file comes first. Classes are in the order of
-//! the alphabet, or as `classes.txt` has them. `<area>` and `<iscrowd>` are read where [`super::convert`] wrote them.
+//! Pixels count from 1 and both corners are inside the box, so that it becomes `[xmin - 1, ymin - 1, xmax, ymax]` as in
+//! detectron2. `filename` is often wrong: a picture with the name of the XML file comes first. Classes are in alphabetical
+//! order, or in that of `classes.txt`. `<area>` and `<iscrowd>` are our own, written by [`super::convert`].
 
 use quick_xml::events::Event;
 use quick_xml::reader::Reader;
@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Folders, Issue, Section, part_of_name};
+use super::listing::{Folders, Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::{entries, is_picture};
 use crate::data::labels;
@@ -24,7 +24,7 @@ use crate::{Error, file};
 
 /// The most bytes of a file.
 const MOST_BYTES: u64 = 1 << 26;
-/// The deepest that elements are in each other.
+/// Maximum nesting of elements.
 const MOST_DEPTH: usize = 64;
 /// The most pixels of a side; a larger one is a wrong number.
 const MOST_SIDE: f64 = 1e6;
@@ -33,7 +33,7 @@ pub fn is_here(path: &Path) -> bool {
     path.is_dir() && folders(path).iter().any(|(_, folder)| !xml_files(folder).is_empty())
 }
 
-/// Where XML files may be, with the part that a folder's name tells.
+/// Candidate folders of XML files, with the part according to their names.
 fn folders(root: &Path) -> Vec<(Option<Part>, PathBuf)> {
     if root.join("Annotations").is_dir() {
         return vec![(None, root.join("Annotations"))];
@@ -55,7 +55,7 @@ fn xml_files(folder: &Path) -> Vec<PathBuf> {
     entries(folder).unwrap_or_default().into_iter().filter(|path| is_xml(path)).collect()
 }
 
-pub fn read(root: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(root: &Path) -> Result<Vec<ListedPart>, Error> {
     let mut sections = Vec::new();
     for (part, folder) in folders(root) {
         let files = xml_files(&folder);
@@ -65,7 +65,7 @@ pub fn read(root: &Path) -> Result<Vec<Section>, Error> {
         let parsed: Vec<(PathBuf, Result<Parsed, Error>)> =
             files.into_par_iter().map(|path| (path.clone(), parse(&path))).collect();
         let place = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        sections.push((Section { part, place, ..Section::default() }, folder, parsed));
+        sections.push((ListedPart { part, place, ..ListedPart::default() }, folder, parsed));
     }
     let names = root.join("classes.txt");
     let classes: Vec<String> = if names.is_file() {
@@ -86,7 +86,7 @@ pub fn read(root: &Path) -> Result<Vec<Section>, Error> {
     }
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug, Default)]
 struct Parsed {
     file_name: String,
@@ -98,7 +98,7 @@ struct Parsed {
 #[derive(Debug)]
 struct ParsedObject {
     name: String,
-    /// `xmin`, `ymin`, `xmax` and `ymax`; the text of what is no number.
+    /// `xmin`, `ymin`, `xmax` and `ymax`, or the text that is not a number.
     corners: [Result<f64, String>; 4],
     difficult: bool,
     crowd: bool,
@@ -178,15 +178,15 @@ impl Parsed {
     }
 }
 
-/// Files as pictures with boxes; ids go on from `next`.
+/// Pictures with boxes from files; ids continue from `next`.
 fn fill(
-    mut section: Section,
+    mut section: ListedPart,
     root: &Path,
     folder: &Path,
     parsed: Vec<(PathBuf, Result<Parsed, Error>)>,
     classes: &[String],
     next: &mut u64,
-) -> Section {
+) -> ListedPart {
     let by_name: HashMap<&str, usize> =
         classes.iter().enumerate().map(|(class, name)| (name.as_str(), class)).collect();
     section.classes = classes.to_vec();
@@ -226,7 +226,7 @@ fn fill(
             }
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|side| *object.corners[side].as_ref().unwrap_or(&f64::NAN));
             let bounds = [x1 - 1.0, y1 - 1.0, x2 - (x1 - 1.0), y2 - (y1 - 1.0)];
-            // two equal corners are a click of an annotation tool, not an object of one pixel
+            // equal corners are a click in an annotation tool, not an object of one pixel
             let drawn = if [x1, y1] == [x2, y2] { [bounds[0], bounds[1], 0.0, 0.0] } else { bounds };
             if section.check_bounds(&path, place, "bndbox", drawn) {
                 *next += 1;
@@ -236,12 +236,12 @@ fn fill(
             }
         }
         let size = has_size.then(|| parsed.size.map(|side| side as usize));
-        section.entries.push(Entry { path: picture, id: place as u64 + 1, size, annotations, relative: false });
+        section.entries.push(ListedPicture { path: picture, id: place as u64 + 1, size, annotations, relative: false });
     }
     section
 }
 
-/// Pictures by the names of their files without endings.
+/// Pictures by their file names without extensions.
 struct Pictures {
     by_stem: HashMap<String, PathBuf>,
     folders: Folders,
@@ -264,8 +264,8 @@ impl Pictures {
     }
 }
 
-/// The parts that `ImageSets/Main/{train,val,test}.txt` list.
-fn by_image_sets(root: &Path, whole: Section) -> Result<Vec<Section>, Error> {
+/// The parts according to `ImageSets/Main/{train,val,test}.txt`.
+fn by_image_sets(root: &Path, whole: ListedPart) -> Result<Vec<ListedPart>, Error> {
     let folder = root.join("ImageSets").join("Main");
     let list = |name: &str| {
         let path = folder.join(format!("{name}.txt"));
@@ -286,13 +286,14 @@ fn by_image_sets(root: &Path, whole: Section) -> Result<Vec<Section>, Error> {
         return Ok(vec![whole]);
     }
     let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut by_stem: HashMap<String, Entry> =
+    let mut by_stem: HashMap<String, ListedPicture> =
         whole.entries.into_iter().map(|entry| (stem(&entry.path), entry)).collect();
     let mut issues = whole.issues;
     let mut sections = Vec::new();
     for (part, (path, names)) in lists {
         let place = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut section = Section { part: Some(part), place, classes: whole.classes.clone(), ..Section::default() };
+        let mut section =
+            ListedPart { part: Some(part), place, classes: whole.classes.clone(), ..ListedPart::default() };
         for name in names {
             match by_stem.remove(&name) {
                 Some(entry) => section.entries.push(entry),

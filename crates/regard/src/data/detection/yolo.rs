@@ -1,17 +1,17 @@
-//! YOLO's texts: one for each picture, with a line `class cx cy w h` in shares of the picture for each object.
+//! YOLO's text files: one per picture, with a line `class cx cy w h` per object, as fractions of the picture.
 //!
 //! ```text
 //! data/data.yaml              data/train/images/1.jpg       data/images/train/1.jpg      data/images/1.jpg
 //!                             data/train/labels/1.txt       data/labels/train/1.txt      data/labels/1.txt
 //! ```
 //!
-//! Names are in `data.yaml` (a list or a map) or, a line each, in `classes.txt`. A picture without a text, or with an empty
-//! one, has no objects. More than four numbers are a polygon, of which the box around it is taken.
+//! Names are in `data.yaml` (a list or a map) or, one per line, in `classes.txt`. A picture without a text file, or with an
+//! empty one, has no objects. More than four numbers are a polygon, which becomes its bounding box.
 
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
-use super::listing::{Entry, Issue, Section, part_of_name};
+use super::listing::{Issue, ListedPart, ListedPicture, part_of_name};
 use super::{Annotation, Part};
 use crate::data::dataset::{entries, pictures_below};
 use crate::data::labels;
@@ -19,7 +19,7 @@ use crate::{Error, file};
 
 mod yaml;
 
-/// The most classes; a larger number is a mistake.
+/// Maximum number of classes; a larger number is an error.
 const MOST_CLASSES: usize = 100_000;
 
 pub fn is_here(path: &Path) -> bool {
@@ -35,7 +35,7 @@ fn yaml_of(root: &Path) -> Option<PathBuf> {
     names.into_iter().find(|path| path.is_file() && yaml::read(path).is_ok_and(|yaml| yaml.list("names").is_some()))
 }
 
-/// Folders of pictures that have one of labels beside them.
+/// Folders of pictures that have a folder of labels next to them.
 fn folders(root: &Path) -> Vec<(Option<Part>, PathBuf)> {
     let part = |path: &Path| part_of_name(&path.file_name().unwrap_or_default().to_string_lossy());
     let folders_in = |folder: &Path| {
@@ -54,7 +54,7 @@ fn folders(root: &Path) -> Vec<(Option<Part>, PathBuf)> {
         .collect()
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let yaml = if path.is_file() { Some(path.to_path_buf()) } else { yaml_of(path) };
     let root = if path.is_file() { path.parent().unwrap_or(Path::new("")) } else { path };
     let (mut found, mut classes) = (folders(root), None);
@@ -101,14 +101,14 @@ pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
     Ok(sections)
 }
 
-/// The folders that `train`, `val` and `test` name.
+/// The folders of `train`, `val` and `test`.
 fn from_yaml(file: &Path, root: &Path, yaml: &yaml::Yaml) -> Result<Vec<(Option<Part>, PathBuf)>, Error> {
     let base = yaml.text("path").map_or_else(|| root.to_path_buf(), |path| root.join(path));
     let mut found = Vec::new();
     let keys = [("train", Part::Train), ("val", Part::Validation), ("valid", Part::Validation), ("test", Part::Test)];
     for (key, part) in keys {
         for name in yaml.list(key).unwrap_or(&[]).iter().filter(|name| !name.is_empty()) {
-            // Roboflow writes `../train/images` for what is beside the file
+            // Roboflow writes `../train/images` for a folder next to the file
             let plain = name.trim_start_matches("../").trim_start_matches("./");
             let mut places = [base.join(name), root.join(plain)];
             if name.starts_with("../") && yaml.text("path").is_none() {
@@ -130,7 +130,7 @@ fn from_yaml(file: &Path, root: &Path, yaml: &yaml::Yaml) -> Result<Vec<(Option<
     Ok(found)
 }
 
-/// `labels/1.txt` for `images/1.jpg`: the last folder of that name is exchanged.
+/// `labels/1.txt` for `images/1.jpg`: the last folder `images` is replaced.
 fn label_file(picture: &Path) -> PathBuf {
     let mut parts: Vec<_> = picture.iter().map(std::ffi::OsStr::to_os_string).collect();
     if let Some(place) = parts.iter().rposition(|part| part == "images") {
@@ -139,11 +139,11 @@ fn label_file(picture: &Path) -> PathBuf {
     parts.iter().collect::<PathBuf>().with_extension("txt")
 }
 
-fn section(part: Option<Part>, folder: &Path, next: &mut u64) -> Result<Section, Error> {
+fn section(part: Option<Part>, folder: &Path, next: &mut u64) -> Result<ListedPart, Error> {
     let pictures = pictures_below(folder)?;
     let place = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect::<Vec<_>>();
     let place = place.into_iter().rev().collect::<Vec<_>>().join("/");
-    let mut section = Section { part, place, ..Section::default() };
+    let mut section = ListedPart { part, place, ..ListedPart::default() };
     let texts: Vec<Result<Option<String>, Error>> = pictures
         .par_iter()
         .map(|picture| {
@@ -167,12 +167,12 @@ fn section(part: Option<Part>, folder: &Path, next: &mut u64) -> Result<Section,
                 Err(reason) => section.issues.push(Issue::error(&labels, place(), reason)),
             }
         }
-        section.entries.push(Entry { path, id: number as u64 + 1, size: None, annotations, relative: true });
+        section.entries.push(ListedPicture { path, id: number as u64 + 1, size: None, annotations, relative: true });
     }
     Ok(section)
 }
 
-/// The class and left, top, width and height in shares.
+/// The class and left, top, width and height as fractions.
 fn object(line: &str) -> Result<(usize, [f64; 4]), String> {
     let mut words = line.split_whitespace();
     let class = words.next().unwrap_or("");

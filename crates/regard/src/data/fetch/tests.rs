@@ -136,7 +136,7 @@ fn a_file_put_there_by_hand_is_taken_if_it_is_the_right_one() {
     let server = Server::start(|_, _| Reply::status(404));
     let error = fetch(&toy, folder.path(), &server).unwrap_err().to_string();
     let file = folder.path().join("toy.partial/toy.tar.gz");
-    assert!(error.contains("nothing is there") && error.ends_with(&file.display().to_string()), "{error}");
+    assert!(error.contains("no such file on the server") && error.ends_with(&file.display().to_string()), "{error}");
     std::fs::write(&file, "something else").unwrap();
     assert!(fetch(&toy, folder.path(), &server).unwrap_err().to_string().contains("its SHA-256 is"));
     std::fs::write(&file, cifar()).unwrap();
@@ -183,7 +183,7 @@ fn an_archive_cannot_leave_its_folder() {
             let archive = folder.join(file);
             std::fs::write(&archive, content).unwrap();
             let error = unpack::unpack(&archive, &folder, &mut |_| {}).unwrap_err().to_string();
-            assert!(error.contains(file) && error.contains("is outside of the folder"), "{name}: {error}");
+            assert!(error.contains(file) && error.contains("is outside the folder"), "{name}: {error}");
             assert!(!beside.exists() && names(root.path()) == ["a"]);
         }
     }

@@ -1,4 +1,4 @@
-//! Archives to files, in their folder and nowhere else.
+//! Unpacks archives into a folder, never outside it.
 
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::Error;
 
-/// The most that an archive may become: several times the largest of the public datasets.
+/// Limits of an unpacked archive: several times the largest public dataset.
 const MOST_BYTES: u64 = 1 << 32;
 const MOST_FILES: usize = 1 << 20;
 
@@ -30,10 +30,10 @@ fn kind(path: &Path) -> Option<Kind> {
     }
 }
 
-/// Writes the files of an archive below a folder; `tick` hears how many there are so far.
+/// Writes the files of an archive below a folder; `tick` gets the number of files so far.
 ///
 /// # Errors
-/// When the archive is broken, holds anything but files and folders, or names a place outside of the folder.
+/// When the archive is broken, holds anything but files and folders, or names a place outside the folder.
 pub fn unpack(archive: &Path, folder: &Path, tick: &mut dyn FnMut(usize)) -> Result<(), Error> {
     let wrong = |reason: String| Error::file(archive, reason);
     let file = File::open(archive).map_err(|error| wrong(error.to_string()))?;
@@ -74,7 +74,7 @@ fn unzip(file: File, target: &mut Target<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Where files go, and how much came there.
+/// The folder of the files, and how much was written.
 struct Target<'a> {
     folder: &'a Path,
     bytes: u64,
@@ -84,7 +84,7 @@ struct Target<'a> {
 
 impl Target<'_> {
     fn write(&mut self, name: &Path, content: &mut dyn Read) -> Result<(), String> {
-        let inside = inside(name).ok_or_else(|| format!("`{}` is outside of the folder", name.display()))?;
+        let inside = inside(name).ok_or_else(|| format!("`{}` is outside the folder", name.display()))?;
         let path = self.folder.join(inside);
         let wrong = |error: io::Error| format!("{}: {error}", path.display());
         self.files += 1;
@@ -104,7 +104,7 @@ impl Target<'_> {
     }
 }
 
-/// The path, if it leads down and nowhere else.
+/// The path, if it stays inside the folder.
 fn inside(path: &Path) -> Option<PathBuf> {
     let mut inside = PathBuf::new();
     for component in path.components() {

@@ -10,14 +10,14 @@ use std::thread::{Builder, JoinHandle};
 use super::{EpochLoader, Samples};
 use crate::Error;
 
-/// Batches that wait in the queue of a thread.
+/// Capacity of a thread's queue, in batches.
 const AHEAD: usize = 2;
 
-/// Batches in their order; dropping it ends the threads.
+/// Batches in order; dropping this ends the threads.
 pub(super) struct Batches<S: Samples> {
     maker: Option<Arc<EpochLoader<S>>>,
     steps: Range<usize>,
-    /// What is to be told instead of a batch.
+    /// What is reported instead of a batch.
     error: Option<Error>,
     queues: Vec<Receiver<Result<S::Batch, Error>>>,
     threads: Vec<JoinHandle<()>>,
@@ -32,7 +32,7 @@ impl<S: Samples> fmt::Debug for Batches<S> {
 }
 
 impl<S: Samples> Batches<S> {
-    /// An error and nothing else.
+    /// Only an error.
     pub(super) const fn failed(error: Error) -> Self {
         Self { maker: None, steps: 0..0, error: Some(error), queues: Vec::new(), threads: Vec::new(), taken: 0 }
     }
@@ -74,16 +74,16 @@ impl<S: Samples> Batches<S> {
         batches
     }
 
-    /// Ends the threads; nothing comes afterwards.
+    /// Ends the threads; no batch follows.
     fn end(&mut self) {
         if let Some(maker) = self.maker.take() {
             maker.stop.store(true, Ordering::Relaxed);
         }
         self.steps = 0..0;
-        // who waits for a place in a queue wakes up
+        // wakes threads that wait for space in their queue
         self.queues.clear();
         for thread in self.threads.drain(..) {
-            // a thread that panicked was told as an error
+            // a thread that panicked was reported as an error
             let _ = thread.join();
         }
     }

@@ -62,10 +62,10 @@ mod tests {
         let path = folder.path();
         fs::write(path.join("train.txt"), b"one\n\xff\n").unwrap();
         fs::write(path.join("dev.txt"), " \n\n").unwrap();
-        let told = |path: &Path, part| read_lines(path, part).unwrap_err().to_string();
-        assert!(told(path, TextPart::Train).ends_with("train.txt: line 2 is not UTF-8"));
-        assert!(told(path, TextPart::Dev).ends_with("dev.txt: no line has any text"));
-        assert!(told(path, TextPart::Test).ends_with("no test.txt in it"));
-        assert!(told(&path.join("none"), TextPart::Train).contains("no such file or folder"));
+        let error_of = |path: &Path, part| read_lines(path, part).unwrap_err().to_string();
+        assert!(error_of(path, TextPart::Train).ends_with("train.txt: line 2 is not UTF-8"));
+        assert!(error_of(path, TextPart::Dev).ends_with("dev.txt: no line has any text"));
+        assert!(error_of(path, TextPart::Test).ends_with("no test.txt in it"));
+        assert!(error_of(&path.join("none"), TextPart::Train).contains("no such file or folder"));
     }
 }

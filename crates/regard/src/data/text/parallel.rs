@@ -248,10 +248,10 @@ mod tests {
     fn what_is_wrong_with_a_file_is_told_with_its_line() {
         let place = folder(&[("train.tsv", "a\tb\nc\n"), ("dev.en", "a\nb\n"), ("dev.it", "a\n")]);
         fs::write(place.path().join("test.tsv"), b"a\tb\n\xff\tc\n").unwrap();
-        let told = |part| read(place.path(), part, &languages("it")).unwrap_err().to_string();
-        assert!(told(TextPart::Train).contains("line 2 must have two columns, got 1"));
-        assert!(told(TextPart::Dev).contains("2 lines"));
-        assert!(told(TextPart::Test).contains("line 2 is not UTF-8"));
+        let error_of = |part| read(place.path(), part, &languages("it")).unwrap_err().to_string();
+        assert!(error_of(TextPart::Train).contains("line 2 must have two columns, got 1"));
+        assert!(error_of(TextPart::Dev).contains("2 lines"));
+        assert!(error_of(TextPart::Test).contains("line 2 is not UTF-8"));
         let error = read(place.path(), TextPart::Train, &languages("de")).unwrap_err().to_string();
         assert_eq!(error, "`source`: `de` is neither `en` nor `it`");
         let error = read(&place.path().join("none"), TextPart::Train, &languages("it")).unwrap_err().to_string();

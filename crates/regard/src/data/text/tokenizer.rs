@@ -337,11 +337,11 @@ mod tests {
 
     #[test]
     fn what_is_no_tokenizer_is_told_with_its_file() {
-        let told = |text: &str| Tokenizer::from_json(text, Path::new("some.json")).unwrap_err().to_string();
+        let error_of = |text: &str| Tokenizer::from_json(text, Path::new("some.json")).unwrap_err().to_string();
         let whole = trained(Pieces::Bpe).to_json();
-        assert!(told(&whole[..whole.len() / 2]).starts_with("some.json: no tokenizer"));
-        assert!(told("{}").starts_with("some.json: no tokenizer"));
-        assert!(told(&whole.replace("</s>", "<stop>")).contains("no token to end with"));
+        assert!(error_of(&whole[..whole.len() / 2]).starts_with("some.json: no tokenizer"));
+        assert!(error_of("{}").starts_with("some.json: no tokenizer"));
+        assert!(error_of(&whole.replace("</s>", "<stop>")).contains("no token to end with"));
         assert!(Tokenizer::train(Pieces::Bpe, 10, TEXT.iter()).unwrap_err().to_string().contains("`vocabulary`"));
     }
 

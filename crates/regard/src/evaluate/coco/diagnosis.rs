@@ -1,7 +1,7 @@
-//! What a detector gets wrong at one score threshold and IoU 0.5: which classes it confuses, what it misses, what it invents.
+//! The mistakes of a detector at one score threshold and IoU 0.5: confusions, misses and false alarms.
 //!
-//! Matching is that of the evaluation: a detection takes an object of its own class. What is then left on both sides is paired
-//! across classes, so that a right box with a wrong class is one confusion instead of a miss and a false alarm.
+//! As in the evaluation, a detection first matches an object of its own class. The rest of both is then paired
+//! across classes, so that a right box with a wrong class is one confusion, not a miss and a false alarm.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -11,51 +11,51 @@ use super::matching::overlap;
 use super::{Detection, Truth};
 use crate::evaluate::Confusion;
 
-/// The overlap from which on a box is right.
+/// The IoU from which on a box is right.
 const RIGHT: f64 = 0.5;
-/// The overlap from which on a wrong box was meant for an object.
+/// The IoU from which on a wrong box is attributed to an object.
 const NEAR: f64 = 0.1;
 
-/// What is looked at.
+/// Options of a diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settings {
-    /// Detections of at least this score.
+    /// Minimum score of detections.
     pub score: f64,
-    /// The most misses, and the most false alarms, that are listed.
+    /// Maximum number of listed misses, and of listed false alarms.
     pub worst: usize,
 }
 
-/// What a detector gets wrong.
+/// The mistakes of a detector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
     pub settings: Settings,
-    /// `[true class][detected class]`; the last row and column are background: what was invented, and what was missed.
+    /// `[true class][detected class]`; the last row and column are background: false alarms and misses.
     pub confusion: Confusion,
-    /// Objects that no detection of their class found.
+    /// Number of objects without a detection of their class.
     pub missed: usize,
-    /// Detections that found no object of their class.
+    /// Number of detections without an object of their class.
     pub alarms: usize,
-    /// The largest objects that were missed.
+    /// The largest missed objects.
     pub misses: Vec<Miss>,
-    /// The detections of the highest scores that are wrong.
+    /// The wrong detections with the highest scores.
     pub false_alarms: Vec<FalseAlarm>,
 }
 
-/// An object that was not found.
+/// A missed object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Miss {
     pub truth: Truth,
-    /// The detection that overlaps it most, of whatever class.
+    /// The detection of any class that overlaps it most.
     pub nearest: Option<Detection>,
     pub overlap: f64,
 }
 
-/// A detection of nothing, or of something else.
+/// A wrong detection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FalseAlarm {
     pub detection: Detection,
     pub mistake: Mistake,
-    /// The object that it overlaps most, of whatever class.
+    /// The object of any class that it overlaps most.
     pub nearest: Option<Truth>,
     pub overlap: f64,
 }
@@ -68,13 +68,13 @@ pub enum Mistake {
     Duplicate,
     /// The box is that of an object of another class.
     WrongClass,
-    /// An object of this class is near, but the box is not around it.
+    /// It overlaps an object of its class too little.
     WrongBox,
-    /// There is nothing.
+    /// It overlaps no object.
     Background,
 }
 
-/// Compares the better detections with the objects; both as [`super::evaluate`] accepts them.
+/// Compares detections above the threshold with objects; both as in [`super::evaluate`].
 ///
 /// # Panics
 /// When a class is not among `0..classes`.
@@ -116,7 +116,7 @@ fn picture(background: usize, truths: &[&Truth], mut detections: Vec<&Detection>
     detections.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut taken = vec![false; truths.len()];
     let mut pairs = Vec::new();
-    // the last of the untaken objects that overlap most
+    // on a tie, the last unmatched object
     let best = |detection: &Detection, taken: &[bool], fits: &dyn Fn(&Truth) -> bool| {
         let mut best: Option<(usize, f64)> = None;
         for (place, truth) in truths.iter().enumerate().filter(|(place, truth)| !taken[*place] && fits(truth)) {

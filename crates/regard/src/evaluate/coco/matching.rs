@@ -1,21 +1,21 @@
 //! Which detection finds which object, as `COCOeval.evaluateImg` decides it.
 //!
-//! Detections of one class in one picture, by falling score, each take the object with which they overlap most, if that is at
-//! least the threshold. Objects that are ignored (crowds, other sizes) come last and are taken only when no proper one fits;
-//! a crowd can be taken by many. Of equal overlaps the last object wins.
+//! Each detection of a class in a picture, by falling score, matches the object that it overlaps most, if the IoU is at
+//! least the threshold. Ignored objects (crowds, other sizes) come last and are matched only if no other fits;
+//! a crowd can be matched many times. On a tie the last object wins.
 
-use super::{Detection, MOST_DETECTIONS, Size, THRESHOLDS, Truth, thresholds};
+use super::{AreaRange, Detection, MOST_DETECTIONS, THRESHOLDS, Truth, thresholds};
 
 /// One class in one picture.
-pub struct Scene<'a> {
+pub struct PictureClass<'a> {
     pub truths: Vec<&'a Truth>,
-    /// By falling score, at most as many as count.
+    /// By falling score, at most the maximum that counts.
     pub detections: Vec<&'a Detection>,
     /// `[detections, truths]`
     overlaps: Vec<f64>,
 }
 
-/// What a detection counts as.
+/// The outcome of a detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Hit,
@@ -37,7 +37,7 @@ impl Matches {
         self.outcomes[threshold * self.detections + detection]
     }
 
-    /// Right ones among the first `most`.
+    /// Hits among the first `most`.
     pub fn hits(&self, threshold: usize, most: usize) -> usize {
         let outcomes = &self.outcomes[threshold * self.detections..][..self.detections];
         outcomes.iter().take(most).filter(|outcome| **outcome == Outcome::Hit).count()
@@ -45,29 +45,29 @@ impl Matches {
 }
 
 /// For each class, its pictures by rising id.
-pub fn scenes<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection]) -> Vec<Vec<Scene<'a>>> {
+pub fn pairs<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection]) -> Vec<Vec<PictureClass<'a>>> {
     let mut truths: Vec<&Truth> = truths.iter().collect();
     let mut detections: Vec<&Detection> = detections.iter().collect();
-    // sorting is stable: what is equal stays in the order of its list
+    // sorting is stable: ties stay in the order of the list
     truths.sort_by_key(|truth| (truth.class, truth.image));
     detections.sort_by(|a, b| (a.class, a.image).cmp(&(b.class, b.image)).then_with(|| b.score.total_cmp(&a.score)));
     let (mut truths, mut detections) = (&truths[..], &detections[..]);
-    let mut scenes: Vec<Vec<Scene<'a>>> = (0..classes).map(|_| Vec::new()).collect();
+    let mut pairs: Vec<Vec<PictureClass<'a>>> = (0..classes).map(|_| Vec::new()).collect();
     loop {
         let first = [
             truths.first().map(|truth| (truth.class, truth.image)),
             detections.first().map(|detection| (detection.class, detection.image)),
         ];
-        let Some(place) = first.into_iter().flatten().min() else { return scenes };
+        let Some(place) = first.into_iter().flatten().min() else { return pairs };
         let own = truths.partition_point(|truth| (truth.class, truth.image) <= place);
         let found = detections.partition_point(|detection| (detection.class, detection.image) <= place);
         let most = found.min(MOST_DETECTIONS[2]);
-        scenes[place.0].push(Scene::new(truths[..own].to_vec(), detections[..most].to_vec()));
+        pairs[place.0].push(PictureClass::new(truths[..own].to_vec(), detections[..most].to_vec()));
         (truths, detections) = (&truths[own..], &detections[found..]);
     }
 }
 
-impl<'a> Scene<'a> {
+impl<'a> PictureClass<'a> {
     fn new(truths: Vec<&'a Truth>, detections: Vec<&'a Detection>) -> Self {
         let overlap = |detection: &&Detection| {
             let bounds = detection.bounds;
@@ -77,7 +77,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Matches at every threshold.
-    pub fn matches(&self, size: Size) -> Matches {
+    pub fn matches(&self, size: AreaRange) -> Matches {
         let is_ignored = |truth: &Truth| truth.crowd || !size.contains(truth.area);
         // proper objects first
         let mut order: Vec<usize> = (0..self.truths.len()).collect();
@@ -120,7 +120,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Area in common over the area of both together; with a crowd, over the area of the detection.
+/// Intersection over union; for a crowd, intersection over the area of the detection.
 pub fn overlap(detection: [f64; 4], truth: &Truth) -> f64 {
     let ([x, y, w, h], [tx, ty, tw, th]) = (detection, truth.bounds);
     let width = (x + w).min(tx + tw) - x.max(tx);

@@ -106,7 +106,7 @@ fn every_class_and_every_array_is_that_of_pycocotools() {
                 assert_near("precision", own, precision[at]);
                 assert_near("score", score, scores[at]);
             }
-            for size in Size::EACH {
+            for size in AreaRange::EACH {
                 for most in 0..3 {
                     let at = ((threshold * classes + class) * 4 + size as usize) * 3 + most;
                     let own = result.recall(class, size, most).map_or(-1.0, |recall| recall[threshold]);

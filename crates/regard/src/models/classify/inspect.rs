@@ -1,6 +1,6 @@
 //! What a family says about itself: all that analyses, weights and packed models ask of a model beside its forward pass.
 //!
-//! A family implements these traits in its own file; nothing outside of it matches over families.
+//! A family implements these traits in its own file; nothing outside it matches over families.
 
 use burn::tensor::Tensor;
 

@@ -1,4 +1,4 @@
-//! The maps that a detector with anchors reads: stages of a trunk, alone or through a feature pyramid.
+//! The backbone of a detector with anchors: stages of a trunk, with or without a feature pyramid.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -11,14 +11,14 @@ use crate::layers::{ExtraLevels, Pyramid, PyramidConfig};
 use crate::models::{ModelConfig, StagedBackbone as _, Trunk, TrunkConfig, preset as classifier};
 use crate::{Error, Pass};
 
-/// A trunk, which of its stages are read, and what is made of them.
+/// A trunk, the stages that are read, and the pyramid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackboneConfig {
     pub trunk: TrunkConfig,
-    /// From 0, the finest first: C2 to C5 of a residual network are 0 to 3.
+    /// Indices of stages, finest first: C2 to C5 of a residual network are 0 to 3.
     pub stages: Vec<usize>,
-    /// None: the stages as they are.
+    /// `None`: the stages without a pyramid.
     pub pyramid: Option<PyramidOptions>,
 }
 
@@ -28,7 +28,7 @@ pub struct BackboneConfig {
 pub struct PyramidOptions {
     /// Channels of each level.
     pub width: usize,
-    /// Whether its convolutions have norms in place of biases.
+    /// Whether its convolutions have norms instead of biases.
     pub norm: bool,
     pub extra: ExtraLevels,
 }
@@ -57,7 +57,7 @@ pub(super) fn nano_trunk() -> TrunkConfig {
     trunk("resnet-nano", &changes)
 }
 
-/// A tiny residual trunk of one bottleneck a stage, as torchvision's fixtures have it.
+/// A tiny residual trunk of one bottleneck per stage, as in torchvision's fixtures.
 #[cfg(test)]
 pub(super) fn tiny_trunk() -> TrunkConfig {
     let changes = [("stem_width", json!(8)), ("layers", json!([1, 1, 1, 1])), ("widths", json!([4, 6, 8, 10]))];
@@ -95,7 +95,7 @@ impl BackboneConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<DetectorBackbone, Error> {
         let inputs = self.inputs()?;
         if self.pyramid.is_none() && inputs.len() > 1 {
@@ -150,7 +150,7 @@ impl DetectorBackbone {
         names.into_iter().map(|name| format!("backbone.{name}")).collect()
     }
 
-    /// Writes the costs for a picture `[C, H, W]`, gives the shapes of the levels.
+    /// Adds the costs for a picture `[C, H, W]`; returns the shapes of the levels.
     pub fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>> {
         let shapes = ledger.within("body", |ledger| self.body.stage_costs(shape, ledger));
         let shapes: Vec<Vec<usize>> = self.stages.iter().map(|stage| shapes[*stage].clone()).collect();

@@ -16,9 +16,9 @@ use crate::{Error, Pass};
 /// A named configuration of a detector.
 #[derive(Clone, Copy, Debug)]
 pub struct DetectorPreset<C> {
-    /// What users call it.
+    /// Its name for users.
     pub name: &'static str,
-    /// Where it comes from, such as `arXiv:2005.12872`.
+    /// Its source, such as `arXiv:2005.12872`.
     pub paper: &'static str,
     pub preprocess: DetectionPreprocess,
     pub config: fn() -> C,
@@ -33,13 +33,13 @@ pub struct AnyDetectorPreset {
     pub config: DetectorConfig,
 }
 
-/// What the parts of a detector's loss are divided by: counts of a step, over all processes.
+/// The divisors of a detector's losses: counts of a step, over all processes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossCounts {
     pub pictures: f64,
-    /// Objects that can be learned from.
+    /// Objects to learn.
     pub objects: f64,
-    /// Objects that get a query: no more of a picture than there are queries.
+    /// Objects that are matched: per picture at most the number of queries.
     pub matched: f64,
 }
 
@@ -58,25 +58,25 @@ impl LossCounts {
     }
 }
 
-/// What a detector's random choices are drawn from.
+/// The seed of a detector's random choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossDraw {
     pub seed: u64,
-    /// Another one for every batch of a run.
+    /// Differs for every batch of a run.
     pub step: u64,
 }
 
 /// A loss with its named parts.
 #[derive(Clone, Debug)]
 pub struct DetectorLosses {
-    /// What the gradient is of.
+    /// The loss to differentiate.
     pub sum: Tensor<1>,
     /// In the order of [`DetectorConfig::loss_parts`].
     pub parts: Vec<(&'static str, Tensor<1>)>,
 }
 
 impl DetectorLosses {
-    /// Of parts that are summed over the pictures of a batch.
+    /// From parts that are summed over the pictures of a batch.
     fn per_picture(losses: DetectionLosses, counts: LossCounts) -> Self {
         let divide = |loss: Tensor<1>| loss / counts.pictures as f32;
         let sum = divide(losses.sum());
@@ -84,12 +84,12 @@ impl DetectorLosses {
     }
 }
 
-/// What a family of detectors answers.
+/// The interface of a family of detectors.
 pub trait DetectorFamily: Module + Costed {
     /// Names of the parts of its loss.
     const LOSS_PARTS: &'static [&'static str];
 
-    /// What the names of the trunk's parameters begin with.
+    /// The prefix of the trunk's parameters.
     const TRUNK: &'static str;
 
     /// Boxes of each picture, best first.
@@ -98,7 +98,7 @@ pub trait DetectorFamily: Module + Costed {
     /// The loss, divided by the counts of the whole step.
     ///
     /// # Errors
-    /// When the outputs cannot be compared with the objects, such as costs that are not finite.
+    /// When the outputs cannot be matched with the objects, for example if costs are not finite.
     fn losses(
         &self,
         images: &Images,
@@ -108,7 +108,7 @@ pub trait DetectorFamily: Module + Costed {
     ) -> Result<DetectorLosses, Error>;
 }
 
-/// Writes the enums over all families, so that a family is one line and forgetting a match is impossible.
+/// Defines the enums over all families, so that adding a family is one line and no match can be forgotten.
 macro_rules! detectors {
     ($($variant:ident $name:literal $module:ident $config:ident $model:ident;)*) => {
         /// The configuration of any detector: in TOML, `model = "detr"` and its fields.
@@ -126,14 +126,14 @@ macro_rules! detectors {
             $($variant($module::$model),)*
         }
 
-        /// What `model = ".."` may be.
+        /// The values of `model = ".."`.
         const FAMILIES: &[&str] = &[$($name),*];
 
         impl DetectorConfig {
-            /// The detector with fresh parameters, which come to be when they are first used.
+            /// The detector with random parameters, initialised on first use.
             ///
             /// # Errors
-            /// When a field cannot work; the error names it.
+            /// When a field is out of range; the error names it.
             pub fn init(&self, device: &Device) -> Result<Detector, Error> {
                 match self {
                     $(Self::$variant(config) => {
@@ -142,7 +142,7 @@ macro_rules! detectors {
                 }
             }
 
-            /// Rows and columns of a usual picture.
+            /// Rows and columns of a typical picture.
             #[must_use]
             pub const fn image(&self) -> [usize; 2] {
                 match self {
@@ -178,7 +178,7 @@ macro_rules! detectors {
             /// The loss of pictures and the objects in them, divided by the counts of the whole step.
             ///
             /// # Errors
-            /// When the outputs cannot be compared with the objects, such as costs that are not finite.
+            /// When the outputs cannot be matched with the objects, for example if costs are not finite.
             pub fn losses(
                 &self,
                 images: &Images,
@@ -191,7 +191,7 @@ macro_rules! detectors {
                 }
             }
 
-            /// What the names of the trunk's parameters begin with.
+            /// The prefix of the trunk's parameters.
             #[must_use]
             pub const fn trunk_prefix(&self) -> &'static str {
                 match self {
@@ -316,15 +316,15 @@ impl DetectorConfig {
     /// The same with one field changed, as `--set num_queries=20` does.
     ///
     /// # Errors
-    /// When there is no such field (the nearest one is named) or the value does not fit.
+    /// When there is no such field (the error suggests the nearest name) or the value is invalid.
     pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
         config::with_field(self, field, value)
     }
 
-    /// The costs for a picture of this size, without making a parameter.
+    /// The costs for a picture of this size, without initialising parameters.
     ///
     /// # Errors
-    /// When the configuration cannot work.
+    /// When the configuration is invalid.
     pub fn ledger(&self, [rows, columns]: [usize; 2]) -> Result<Ledger, Error> {
         Ok(Ledger::of(&self.init(&crate::device::cpu())?, [3, rows, columns]))
     }
@@ -343,7 +343,7 @@ impl DetectorConfig {
     }
 }
 
-/// Whether a detector learns an object: no crowd, and a box with an area.
+/// Whether a detector learns an object: not a crowd, and a box with an area.
 fn is_learned(object: &Object) -> bool {
     !object.crowd && object.bounds.w > 0.0 && object.bounds.h > 0.0
 }
@@ -356,10 +356,10 @@ pub fn preset(name: &str) -> Result<AnyDetectorPreset, Error> {
     config::find(presets(), name, |preset| preset.name)
 }
 
-/// A detector as recipes name it, a preset or a TOML file, and what it expects of a picture.
+/// A detector from a preset or a TOML file, and its preprocessing.
 ///
 /// # Errors
-/// When there is no such preset, or the file is no detector's.
+/// When there is no such preset, or the file does not describe a detector.
 pub fn named(name: &str) -> Result<(DetectorConfig, DetectionPreprocess), Error> {
     let path = std::path::Path::new(name);
     if path.extension().is_none_or(|ending| ending != "toml") {
@@ -372,21 +372,21 @@ pub fn named(name: &str) -> Result<(DetectorConfig, DetectionPreprocess), Error>
     Ok((config, preprocess))
 }
 
-/// Whether a text in TOML is the configuration of a detector rather than of another model.
+/// Whether a TOML text is the configuration of a detector.
 #[must_use]
 pub fn is_config(text: &str) -> bool {
     let table = toml::from_str::<toml::Table>(text).unwrap_or_default();
     table.get("model").and_then(toml::Value::as_str).is_some_and(|family| FAMILIES.contains(&family))
 }
 
-/// What the first preset of a family expects of a picture.
+/// The preprocessing of the first preset of a family.
 #[must_use]
 pub fn usual_preprocess(config: &DetectorConfig) -> DetectionPreprocess {
     let family = presets().into_iter().find(|preset| preset.config.family() == config.family());
     family.map_or(DetectionPreprocess::DETR, |preset| preset.preprocess)
 }
 
-/// Whether a parameter has a size for each class, so that a checkpoint of other classes has another one.
+/// Whether the shape of a parameter depends on the number of classes.
 #[must_use]
 pub fn knows_classes(name: &str) -> bool {
     const LAYERS: [&str; 4] = ["class_embed", "cls_logits", "box_predictor.cls_score", "box_predictor.bbox_pred"];

@@ -1,12 +1,12 @@
-//! DETR: object queries look at an encoded image, and each says what it found and where, or that it found nothing.
+//! DETR: object queries attend to an encoded image, and each predicts a class and a box, or that there is no object.
 //! Carion et al. 2020, "End-to-End Object Detection with Transformers", arXiv:2005.12872.
 //!
 //! Parameters have the names of facebookresearch/detr. Differences from it:
 //! - batch first, where the reference puts tokens first;
-//! - dropout stands at the end of every branch, not on attention weights and inside of the MLPs as well;
+//! - dropout stands at the end of every branch, not on attention weights and inside the MLPs as well;
 //! - queries may start as a grid of reference points ([`QueryKind::ReferencePoints`]), since learned ones take hundreds of
-//!   epochs: a query's position is the sine position of its point and its box is predicted relative to it (Conditional DETR,
-//!   arXiv:2108.06152; Anchor DETR, arXiv:2109.07107); it looks around its point with a Gaussian whose width each head
+//!   epochs: a query's position is the sine embedding of its point and its box is predicted relative to it (Conditional DETR,
+//!   arXiv:2108.06152; Anchor DETR, arXiv:2109.07107); it attends around its point with a Gaussian whose width each head
 //!   learns (SMCA, arXiv:2101.07448); and positions are added to the tokens once, so that values have them too.
 
 mod cost;
@@ -38,46 +38,46 @@ use crate::{Error, Pass, device};
 pub use loss::{DetrCounts, DetrCriterion, DetrLosses, LayerLosses};
 pub use matcher::{CostWeights, MatchedPair, match_objects};
 
-/// A detector of this kind.
+/// The configuration of a DETR.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetrConfig {
-    /// Rows and columns of a usual picture, for costs; it takes others too.
+    /// Rows and columns of a typical picture, for costs; others are accepted too.
     pub image: [usize; 2],
-    /// Classes of objects; the logit after the last one says that there is no object.
+    /// Number of classes; the logit after the last one is "no object".
     pub classes: usize,
     pub backbone: TrunkConfig,
     /// Width of a token.
     pub dim: usize,
     pub heads: usize,
-    /// Width of the network for each token.
+    /// Hidden width of the MLP.
     pub inner: usize,
     pub encoder_layers: usize,
     pub decoder_layers: usize,
     #[serde(default)]
     pub norm: NormPlace,
-    /// Share of numbers left out in training.
+    /// Dropout rate in training.
     pub dropout: f64,
     #[serde(default)]
     pub position: GridPositionKind,
-    /// The most objects that it can find in a picture.
+    /// Number of queries: the maximum number of objects per picture.
     pub num_queries: usize,
     #[serde(default)]
     pub queries: QueryKind,
 }
 
-/// What tells one query from another.
+/// The kind of queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueryKind {
-    /// A vector that is learned, as in the paper.
+    /// A learned vector, as in the paper.
     #[default]
     Learned,
-    /// A point of the picture, at the start one of a grid.
+    /// A learned point of the picture, initially on a grid.
     ReferencePoints,
 }
 
-/// More would be a mistake in a file, and is refused before it takes the memory.
+/// Larger values are errors in a file, refused before memory is allocated.
 const LARGEST_DEPTH: usize = 1024;
 
 impl DetrConfig {
@@ -133,7 +133,7 @@ impl DetrConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -155,10 +155,10 @@ impl DetrConfig {
         TransformerLayerConfig { dim, heads, inner, norm, dropout, epsilon: 1e-5 }
     }
 
-    /// The detector with fresh parameters, which come to be when they are first used.
+    /// The detector with random parameters, initialised on first use.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<Detr, Error> {
         self.validate()?;
         let (layer, dim) = (self.layer(), self.dim);
@@ -181,17 +181,17 @@ impl DetrConfig {
             query_embed: learned.then(|| Embedding { weight: normal.init([self.num_queries, dim], device) }),
             reference: (!learned).then(|| ReferencePoints::new(self, device)),
             class_embed: Linear::new(dim, self.classes + 1, device),
-            bbox_embed: BoxHead { layers: [dim, dim, 4].map(|outputs| Linear::new(dim, outputs, device)).into() },
+            bbox_embed: BoxMlp { layers: [dim, dim, 4].map(|outputs| Linear::new(dim, outputs, device)).into() },
         };
         check_parameters(detr)
     }
 }
 
 impl DetrConfig {
-    /// The costs for a picture of this size, without making a parameter.
+    /// The costs for a picture of this size, without initialising parameters.
     ///
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn ledger(&self, [rows, columns]: [usize; 2]) -> Result<Ledger, Error> {
         Ok(Ledger::of(&self.init(&device::cpu())?, [3, rows, columns]))
     }
@@ -200,15 +200,15 @@ impl DetrConfig {
 /// The detector; made by [`DetrConfig::init`].
 #[derive(Module, Debug)]
 pub struct Detr {
-    /// The trunk, and positions of the cells of its map.
+    /// The trunk, and the position embedding of its map.
     pub backbone: (DetrBackbone, GridPosition),
     pub input_proj: Conv2d,
     pub transformer: DetrTransformer,
-    /// `[Q, D]`; none when queries are reference points.
+    /// `[Q, D]`; `None` if queries are reference points.
     pub query_embed: Option<Embedding>,
     pub reference: Option<ReferencePoints>,
     pub class_embed: Linear,
-    pub bbox_embed: BoxHead,
+    pub bbox_embed: BoxMlp,
 }
 
 #[derive(Module, Debug)]
@@ -225,46 +225,46 @@ pub struct DetrTransformer {
 #[derive(Module, Debug)]
 pub struct DetrEncoder {
     pub layers: Vec<TransformerEncoderLayer>,
-    /// Only where norms come first.
+    /// Only for pre-norm.
     pub norm: Option<LayerNorm>,
 }
 
 #[derive(Module, Debug)]
 pub struct DetrDecoder {
     pub layers: Vec<TransformerDecoderLayer>,
-    /// After every layer, since all of them answer.
+    /// After every layer, since all make predictions.
     pub norm: LayerNorm,
 }
 
 /// A point for every query.
 #[derive(Module, Debug)]
 pub struct ReferencePoints {
-    /// `[Q, 2]`: x and y as shares of the picture, before a sigmoid.
+    /// `[Q, 2]`: x and y as fractions of the picture, before a sigmoid.
     pub points: Param<Tensor<2>>,
-    /// `[layers, A]`: how far each head looks around the point, as the logarithm of a share of the picture.
+    /// `[layers, A]`: how far each head looks around the point, as the logarithm of a fraction of the picture.
     pub spread: Param<Tensor<2>>,
 }
 
-/// Three layers with rectifiers between them, and a sigmoid: cx, cy, w, h.
+/// Three linear layers with ReLU between them, and a sigmoid: cx, cy, w, h.
 #[derive(Module, Debug)]
-pub struct BoxHead {
+pub struct BoxMlp {
     pub layers: Vec<Linear>,
 }
 
-/// What every layer of the decoder says, from the first to the last, which is the answer.
+/// The predictions of all decoder layers; those of the last one are the result.
 #[derive(Clone, Debug)]
 pub struct DetrOutput {
-    /// `[B, Q, classes + 1]` each; the last logit says that there is no object.
+    /// `[B, Q, classes + 1]` each; the last logit is "no object".
     pub logits: Vec<Tensor<3>>,
-    /// `[B, Q, 4]` each: cx, cy, w, h as shares of the picture without padding.
+    /// `[B, Q, 4]` each: cx, cy, w, h as fractions of the picture without padding.
     pub boxes: Vec<Tensor<3>>,
 }
 
 impl Detr {
-    /// Records the map of the trunk's stages (`backbone.0.body.layer4`), what layers give
+    /// Records the maps of the trunk's stages (`backbone.0.body.layer4`), the outputs of layers
     /// (`transformer.encoder.layers.0`, `transformer.decoder.layers.0`) and their attention: of cells to cells
-    /// (`transformer.encoder.layers.0.self_attn.weights`), of queries to queries (`transformer.decoder.layers.0.self_attn.weights`)
-    /// and to cells (`transformer.decoder.layers.0.multihead_attn.weights`).
+    /// (`transformer.encoder.layers.0.self_attn.weights`), of queries to queries
+    /// (`transformer.decoder.layers.0.self_attn.weights`) and to cells (`transformer.decoder.layers.0.multihead_attn.weights`).
     ///
     /// # Panics
     /// When pictures have other channels.
@@ -316,7 +316,7 @@ impl Detr {
         DetrOutput { logits: self.class_embed.forward(all).chunk(count, 0), boxes: boxes.chunk(count, 0) }
     }
 
-    /// `[1, Q, D]`: what tells one query from another.
+    /// `[1, Q, D]`: the embeddings of the queries.
     fn query_positions(&self) -> Tensor<3> {
         let positions = match (&self.query_embed, &self.reference) {
             (Some(table), _) => table.weight.val(),
@@ -329,14 +329,14 @@ impl Detr {
         positions.unsqueeze()
     }
 
-    /// The number of queries: the most objects that it can find in a picture.
+    /// Number of queries: the maximum number of objects per picture.
     #[must_use]
     pub fn num_queries(&self) -> usize {
         let learned = self.query_embed.as_ref().map(|table| table.weight.lazy_shape()[0]);
         learned.or_else(|| self.reference.as_ref().map(|reference| reference.points.lazy_shape()[0])).unwrap_or(0)
     }
 
-    /// Classes of objects.
+    /// Number of classes.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.class_embed.weight.lazy_shape()[0] - 1
@@ -365,7 +365,7 @@ impl DetrEncoder {
 }
 
 impl DetrDecoder {
-    /// What every layer gives, after the norm.
+    /// The output of every layer, after the norm.
     fn forward(&self, mut x: Tensor<3>, positions: &Tensor<3>, memory: &[Memory], pass: &mut Pass) -> Vec<Tensor<3>> {
         let mut all = Vec::new();
         for (index, (layer, memory)) in self.layers.iter().zip(memory).enumerate() {
@@ -379,7 +379,7 @@ impl DetrDecoder {
 }
 
 impl ReferencePoints {
-    /// The middles of the cells of a grid that is as square as can be; widths from an eighth to a half of the picture.
+    /// The centres of the cells of a nearly square grid; widths from an eighth to a half of the picture.
     fn new(config: &DetrConfig, device: &Device) -> Self {
         let count = config.num_queries;
         let rows = count.isqrt();
@@ -418,7 +418,7 @@ impl ReferencePoints {
         distance * spread.mul_scalar(-2.0).exp().mul_scalar(-0.5).reshape([1, heads, 1, 1])
     }
 
-    /// `[1, Q, 4]`: what is added to boxes before the sigmoid.
+    /// `[1, Q, 4]`: added to boxes before the sigmoid.
     fn centres(&self) -> Tensor<3> {
         let points = self.points.val();
         let sides = points.zeros_like();
@@ -426,7 +426,7 @@ impl ReferencePoints {
     }
 }
 
-impl BoxHead {
+impl BoxMlp {
     /// `[.., D] -> [.., 4]`, before the sigmoid.
     fn forward(&self, mut x: Tensor<3>) -> Tensor<3> {
         for (index, layer) in self.layers.iter().enumerate() {
@@ -437,7 +437,7 @@ impl BoxHead {
 }
 
 impl DetrOutput {
-    /// What every query of every picture found: its best class, whatever the score, in the order of the queries.
+    /// The detection of every query of every picture: its best class, regardless of the score, in the order of the queries.
     ///
     /// # Panics
     /// When there is no layer.
@@ -452,7 +452,7 @@ impl DetrOutput {
         let rows = probabilities.chunks_exact(classes).zip(boxes.chunks_exact(4));
         let detections: Vec<Detection> = rows
             .map(|(row, bounds)| {
-                // the first of equals
+                // the first on a tie
                 let better = |best: (usize, f32), (class, score): (usize, &f32)| {
                     if *score > best.1 { (class, *score) } else { best }
                 };

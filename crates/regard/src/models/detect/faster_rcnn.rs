@@ -1,13 +1,13 @@
-//! Faster R-CNN: first where there may be objects, then what each of these regions holds.
+//! Faster R-CNN: region proposals, then a class and a box for each region.
 //! Ren et al. 2015, "Faster R-CNN", arXiv:1506.01497; pyramids by Lin et al. 2017, arXiv:1612.03144.
 //!
-//! As torchvision 0.29 has it, whose names these are (`fasterrcnn_resnet50_fpn` and its second version), and as detectron2
-//! has it in the rows that DETR compares itself with: background is the last class, regions are aligned, cells have as many
+//! As in torchvision 0.29, whose names are used (`fasterrcnn_resnet50_fpn` and its second version), and as in detectron2
+//! for the rows of DETR's table: background is the last class, regions are aligned, cells have as many
 //! points as pixels, the trunk strides in its first 1x1 convolutions; DC5 reads one dilated level. Differences:
-//! - resizing and normalising are outside of the model: [`ResizeInside`](crate::data::ResizeInside). Weights of detectron2
-//!   are for BGR: they are turned when they are loaded;
-//! - classes are from 0 and background is apart: torchvision's class `i` is `i - 1` here. For COCO it has 90 of them;
-//! - losses are sums over pictures. A mean over what was sampled stays one of the pictures of this process: with several
+//! - resizing and normalising are outside the model: [`ResizeInside`](crate::data::ResizeInside). Weights of detectron2
+//!   are for BGR: they are converted to RGB when loaded;
+//! - classes are from 0, without background: torchvision's class `i` is `i - 1` here. For COCO there are 90;
+//! - losses are sums over pictures. A mean over samples is one over the pictures of this process: with several
 //!   processes the step is that of the mean of their means, weighted by their pictures, as in torchvision and detectron2.
 
 mod presets;
@@ -35,11 +35,11 @@ pub use roi_heads::{
 };
 pub use rpn::{Proposal, ProposalCount, Rpn, RpnConfig, RpnHead, RpnOutput};
 
-/// A Faster R-CNN.
+/// The configuration of a Faster R-CNN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FasterRcnnConfig {
-    /// Rows and columns of the pictures it is meant for; it takes others too.
+    /// Rows and columns of typical pictures; others are accepted too.
     pub image: [usize; 2],
     /// Without background.
     pub classes: usize,
@@ -56,7 +56,7 @@ const fn limits() -> DetectionLimits {
 
 impl FasterRcnnConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -72,7 +72,7 @@ impl FasterRcnnConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<FasterRcnn, Error> {
         self.validate()?;
         let width = self.backbone.width()?;
@@ -95,11 +95,11 @@ pub struct FasterRcnn {
     config: FasterRcnnConfig,
 }
 
-/// What a Faster R-CNN says of its own proposals.
+/// The outputs of a Faster R-CNN.
 #[derive(Clone, Debug)]
 pub struct FasterRcnnOutput {
     pub rpn: RpnOutput,
-    /// Of each picture, the best first: the regions, picture after picture.
+    /// The proposals of each picture, best first, which are the regions.
     pub proposals: Vec<Vec<Proposal>>,
     pub regions: RegionOutput,
 }
@@ -109,8 +109,8 @@ impl FasterRcnn {
         &self.config
     }
 
-    /// What is said of the proposals of a batch. Records what the trunk does (`backbone.body.layer1`); watches the levels
-    /// (`backbone.fpn.layer_blocks.0`), what the proposing head sees (`rpn.head.conv.level0`) and the grids of the regions
+    /// The outputs for a batch. Records the trunk (`backbone.body.layer1`); watches the levels
+    /// (`backbone.fpn.layer_blocks.0`), the maps of the proposal head (`rpn.head.conv.level0`) and the grids of the regions
     /// (`roi_heads.box_roi_pool`).
     ///
     /// # Panics
@@ -130,7 +130,7 @@ impl FasterRcnn {
         (levels, rpn)
     }
 
-    /// The objects of every picture, the best first.
+    /// The detections of every picture, best first.
     ///
     /// # Panics
     /// When the images do not fit the trunk.
@@ -139,7 +139,7 @@ impl FasterRcnn {
         found.into_iter().map(|found| found.into_iter().map(|found| found.detection).collect()).collect()
     }
 
-    /// The objects of pictures of these sizes, the best first, each with its region.
+    /// The detections of pictures of these sizes, best first, each with its region.
     #[must_use]
     pub fn read_out(&self, output: &FasterRcnnOutput, sizes: &[[usize; 2]]) -> Vec<Vec<RegionDetection>> {
         let corners = |proposals: &Vec<Proposal>| proposals.iter().map(|proposal| proposal.corners).collect();
@@ -147,13 +147,13 @@ impl FasterRcnn {
         self.roi_heads.read_out(&output.regions, &regions, sizes, self.config.limits)
     }
 
-    /// The logit of a class of a region, to be differentiated by what was watched: `[1]`.
+    /// The logit of a class of a region, for differentiation with respect to watched tensors: `[1]`.
     #[must_use]
     pub fn logit(&self, output: &FasterRcnnOutput, region: usize, class: usize) -> Tensor<1> {
         self.roi_heads.logit(&output.regions, region, class)
     }
 
-    /// What the answers to a batch cost: `objectness`, `rpn_box`, `class` and `box`. `sampler` chooses who learns.
+    /// The losses of a batch: `objectness`, `rpn_box`, `class` and `box`. `sampler` chooses anchors and regions.
     ///
     /// # Panics
     /// When the images do not fit the trunk, or an object has a class that the model does not have.
@@ -211,7 +211,7 @@ fn flat(proposals: &[Vec<Proposal>]) -> (Vec<usize>, Vec<Corners>) {
 }
 
 impl Costed for FasterRcnn {
-    /// With as many regions as proposals at most.
+    /// With the maximum number of proposals as regions.
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let levels = ledger.within("backbone", |ledger| self.backbone.cost(shape, ledger));
         ledger.within("rpn", |ledger| self.rpn.cost(&levels, ledger));

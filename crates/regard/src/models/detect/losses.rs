@@ -1,11 +1,11 @@
-//! What detectors with anchors learn from, and what they say of it.
+//! Targets and losses of detectors with anchors.
 
 use burn::tensor::Tensor;
 
 use crate::boxes::{Corners, has_sides};
 use crate::data::Object;
 
-/// The objects of a picture in its pixels. Crowds and boxes without area teach nothing and are left out.
+/// The objects of a picture in pixels, without crowds and boxes without area.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Targets {
     pub corners: Vec<Corners>,
@@ -13,7 +13,7 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Of a picture of `[rows, columns]` without its padding.
+    /// For a picture of `[rows, columns]` without its padding.
     ///
     /// # Panics
     /// When an object has a class that is not among `classes`.
@@ -23,7 +23,7 @@ impl Targets {
         for object in objects.iter().filter(|object| !object.crowd) {
             assert!(object.class < classes, "an object of class {}, the model has {classes}", object.class);
             let corners = object.bounds.pixel_corners(size).map(|x| x as f32);
-            // a NaN has no sides either
+            // NaN has no sides either
             if has_sides(corners, f32::MIN_POSITIVE) {
                 targets.corners.push(corners);
                 targets.classes.push(object.class);
@@ -35,18 +35,18 @@ impl Targets {
 
 /// The parts of a detector's loss, by name.
 ///
-/// Each is **summed over the pictures of the batch**: divided by their number it is what the papers' programs print; with
-/// several processes, by the number of pictures of all of them, which follows from the batches alone.
+/// Each is **summed over the pictures of the batch**: divided by their number it is what the reference implementations
+/// print; with several processes, by the number of pictures of all of them, which follows from the batches alone.
 #[derive(Clone, Debug)]
 pub struct DetectionLosses {
     pub parts: Vec<(&'static str, Tensor<1>)>,
 }
 
 impl DetectionLosses {
-    /// All parts together.
+    /// The sum of all parts.
     ///
     /// # Panics
-    /// When there is none.
+    /// When there are no parts.
     #[must_use]
     pub fn sum(&self) -> Tensor<1> {
         let parts = self.parts.iter().map(|(_, part)| part.clone());

@@ -23,21 +23,21 @@ use crate::Error;
 use crate::boxes::Corners;
 use crate::data::{Bounds, Detection};
 
-/// Which answers a detector gives.
+/// Limits of a detector's results.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetectionLimits {
-    /// Those of a higher score alone.
+    /// Detections need a higher score.
     pub score: f32,
-    /// Of two boxes of a class that overlap more than this, the better one.
+    /// Non-maximum suppression per class: IoU above which the worse box is dropped.
     pub overlap: f64,
-    /// At most so many of a picture, the best.
+    /// Maximum number of detections per picture.
     pub detections: usize,
 }
 
 impl DetectionLimits {
     /// # Errors
-    /// When one is out of its range; the error names it.
+    /// When one is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         if !(0.0..1.0).contains(&self.score) {
             return Err(Error::config("limits", format!("score must be at least 0 and below 1, got {}", self.score)));
@@ -49,14 +49,14 @@ impl DetectionLimits {
     }
 }
 
-/// `[B, A*n, H, W] -> [B, H*W*A, n]`: the anchors of a place together.
+/// `[B, A*n, H, W] -> [B, H*W*A, n]`: the anchors of a cell together.
 fn per_anchor(out: Tensor<4>, anchors: usize) -> Tensor<3> {
     let [batch, channels, height, width] = out.dims();
     let out = out.reshape([batch, anchors, channels / anchors, height, width]);
     out.permute([0, 3, 4, 1, 2]).reshape([batch, height * width * anchors, channels / anchors])
 }
 
-/// The best of scores and places, by falling score, the earlier place first among equals.
+/// The best scores with their indices, by falling score; on a tie the lower index first.
 fn best_of(mut scores: Vec<(f32, usize)>, count: usize) -> Vec<(f32, usize)> {
     let order = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     if scores.len() > count {
@@ -67,7 +67,7 @@ fn best_of(mut scores: Vec<(f32, usize)>, count: usize) -> Vec<(f32, usize)> {
     scores
 }
 
-/// A box in pixels of a picture of `[rows, columns]` as an answer.
+/// A detection from a box in pixels of a picture of `[rows, columns]`.
 fn detection(class: usize, score: f32, corners: Corners, size: [usize; 2]) -> Detection {
     Detection { class, score: f64::from(score), bounds: Bounds::from_pixel_corners(corners.map(f64::from), size) }
 }

@@ -1,11 +1,11 @@
-//! RetinaNet: a class and a box at every anchor of a pyramid, and a loss that easy background cannot drown.
+//! RetinaNet: a class and a box at every anchor of a pyramid, with a loss that easy background cannot dominate.
 //! Lin et al. 2017, "Focal Loss for Dense Object Detection", arXiv:1708.02002.
 //!
-//! As torchvision 0.29 has it, whose names these are (`retinanet_resnet50_fpn` and its second version), with
+//! As in torchvision 0.29, whose names are used (`retinanet_resnet50_fpn` and its second version), with
 //! - any trunk of the zoo, and heads of local attention, as in "Stand-Alone Self-Attention in Vision Models"
 //!   (arXiv:1906.05909), which has no published code: the 3x3 convolutions of the two heads become attention, the last ones
 //!   attention and a 1x1 convolution; the pyramid stays as it is. Its 6 anchors for 90 classes follow from its parameters;
-//! - resizing and normalising outside of the model: [`ResizeInside`](crate::data::ResizeInside);
+//! - resizing and normalising outside the model: [`ResizeInside`](crate::data::ResizeInside);
 //! - classes from 0 without an unused one. Weights of torchvision for COCO have 91: the numbers that COCO gives them;
 //! - losses that are sums over pictures, so that processes can share a batch: each picture's own is divided by its
 //!   positive anchors, which follow from its objects alone.
@@ -17,7 +17,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use self::head::{Last, Layer, NamedHead};
+use self::head::{Last, NamedHead, TowerLayer};
 use super::{
     BackboneConfig, BoxPlace, BoxScore, BoxSource, DetectionLimits, DetectionLosses, DetectorBackbone, Targets,
     best_of, detection, per_anchor,
@@ -35,11 +35,11 @@ use crate::{Error, Pass};
 pub use head::{HeadConfig, HeadKind};
 pub use presets::PRESETS;
 
-/// A RetinaNet.
+/// The configuration of a RetinaNet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetinaNetConfig {
-    /// Rows and columns of the pictures it is meant for; it takes others too.
+    /// Rows and columns of typical pictures; others are accepted too.
     pub image: [usize; 2],
     pub classes: usize,
     pub backbone: BackboneConfig,
@@ -48,20 +48,20 @@ pub struct RetinaNetConfig {
     pub box_loss: BoxLoss,
     #[serde(default = "matcher")]
     pub matcher: Matcher,
-    /// Pairs of anchor and class that a level may bring before suppression.
+    /// Maximum number of pairs of anchor and class per level, before suppression.
     #[serde(default = "candidates")]
     pub candidates: usize,
     #[serde(default = "limits")]
     pub limits: DetectionLimits,
 }
 
-/// What a box costs.
+/// The loss of boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoxLoss {
-    /// The distance of the deltas.
+    /// Distance of the deltas.
     L1,
-    /// One less generalised intersection over union of the boxes.
+    /// One minus the generalised IoU of the boxes.
     Giou,
 }
 
@@ -80,15 +80,15 @@ const fn limits() -> DetectionLimits {
 /// Alpha and gamma of the focal loss.
 const FOCAL: [f32; 2] = [0.25, 2.0];
 
-/// Added to the denominators of generalised intersection over union.
+/// Added to the denominators of generalised IoU.
 const EPSILON: f32 = 1e-7;
 
-/// What the class head answers at first: one object in a hundred anchors.
+/// Initial prediction of the class head: one object in a hundred anchors.
 const PRIOR: f64 = 0.01;
 
 impl RetinaNetConfig {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         check_image(self.image)?;
         check_size("classes", self.classes)?;
@@ -101,7 +101,7 @@ impl RetinaNetConfig {
     }
 
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn init(&self, device: &Device) -> Result<RetinaNet, Error> {
         self.validate()?;
         let (width, places) = (self.backbone.width()?, self.anchors.per_place());
@@ -110,7 +110,7 @@ impl RetinaNetConfig {
         let boxes = self.head.init(width, places * 4, 0.0, device)?;
         check_parameters(RetinaNet {
             backbone: self.backbone.init(device)?,
-            head: Heads {
+            head: RetinaNetHead {
                 classification_head: ClassificationHead { conv: class.conv, cls_logits: class.last },
                 regression_head: RegressionHead { conv: boxes.conv, bbox_reg: boxes.last },
             },
@@ -123,30 +123,30 @@ impl RetinaNetConfig {
 #[derive(Module, Debug)]
 pub struct RetinaNet {
     pub backbone: DetectorBackbone,
-    pub head: Heads,
+    pub head: RetinaNetHead,
     #[module(skip)]
     config: RetinaNetConfig,
 }
 
 #[derive(Module, Debug)]
-pub struct Heads {
+pub struct RetinaNetHead {
     pub classification_head: ClassificationHead,
     pub regression_head: RegressionHead,
 }
 
 #[derive(Module, Debug)]
 pub struct ClassificationHead {
-    pub conv: Vec<(Layer, Option<GroupNorm>)>,
+    pub conv: Vec<(TowerLayer, Option<GroupNorm>)>,
     pub cls_logits: Last,
 }
 
 #[derive(Module, Debug)]
 pub struct RegressionHead {
-    pub conv: Vec<(Layer, Option<GroupNorm>)>,
+    pub conv: Vec<(TowerLayer, Option<GroupNorm>)>,
     pub bbox_reg: Last,
 }
 
-impl Heads {
+impl RetinaNetHead {
     /// The heads with their names.
     fn named(&self) -> [(&'static str, NamedHead<'_>); 2] {
         let ClassificationHead { conv, cls_logits } = &self.classification_head;
@@ -156,27 +156,27 @@ impl Heads {
         [("classification_head", class), ("regression_head", boxes)]
     }
 
-    /// A level to logits `[B, H*W*A, K]` and deltas `[B, H*W*A, 4]`, the anchors of a place together.
+    /// Logits `[B, H*W*A, K]` and deltas `[B, H*W*A, 4]` of a level, the anchors of a cell together.
     fn forward(&self, map: &Tensor<4>, level: usize, places: usize, pass: &mut Pass) -> [Tensor<3>; 2] {
         self.named()
             .map(|(name, head)| per_anchor(pass.within(name, |pass| head.forward(map.clone(), level, pass)), places))
     }
 }
 
-/// What a RetinaNet says of every anchor, the levels one after the other.
+/// The outputs of a RetinaNet for every anchor, level by level.
 #[derive(Clone, Debug)]
 pub struct RetinaNetOutput {
     /// `[B, N, K]`
     pub logits: Tensor<3>,
     /// `[B, N, 4]`, relative to the anchors.
     pub deltas: Tensor<3>,
-    /// Those of one picture, which are those of all.
+    /// The anchors of one picture, which are the same for all.
     pub anchors: Vec<Corners>,
     /// Number of anchors of each level.
     pub levels: Vec<usize>,
 }
 
-/// An answer, and the anchor that gave it.
+/// A detection and its anchor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AnchorDetection {
     pub detection: Detection,
@@ -184,7 +184,7 @@ pub struct AnchorDetection {
 }
 
 impl RetinaNetOutput {
-    /// The logit of a class at an anchor, to be differentiated by what was watched: `[1]`.
+    /// The logit of a class at an anchor, for differentiation with respect to watched tensors: `[1]`.
     #[must_use]
     pub fn logit(&self, image: usize, anchor: usize, class: usize) -> Tensor<1> {
         let logit = self.logits.clone().narrow(0, image, 1).narrow(1, anchor, 1).narrow(2, class, 1);
@@ -197,7 +197,7 @@ impl RetinaNet {
         &self.config
     }
 
-    /// `[B, C, H, W]` to what is said of every anchor. Records what the trunk does (`backbone.body.layer1`) and, in heads of
+    /// The outputs for images `[B, C, H, W]`. Records the trunk (`backbone.body.layer1`) and, in heads with
     /// attention, the weights at every level (`head.classification_head.conv.0.0.level2.weights`); watches the levels
     /// (`backbone.fpn.layer_blocks.0`).
     ///
@@ -221,7 +221,7 @@ impl RetinaNet {
         RetinaNetOutput { logits: Tensor::cat(logits, 1), deltas: Tensor::cat(deltas, 1), anchors, levels }
     }
 
-    /// The objects of every picture, the best first.
+    /// The detections of every picture, best first.
     ///
     /// # Panics
     /// When the images do not fit the trunk.
@@ -231,7 +231,7 @@ impl RetinaNet {
         found.into_iter().map(|found| found.into_iter().map(|found| found.detection).collect()).collect()
     }
 
-    /// The objects of pictures of these sizes, the best first, each with its anchor.
+    /// The detections of pictures of these sizes, best first, each with its anchor.
     #[must_use]
     pub fn read_out(&self, output: &RetinaNetOutput, sizes: &[[usize; 2]]) -> Vec<Vec<AnchorDetection>> {
         let [_, count, classes] = output.logits.dims();
@@ -271,7 +271,7 @@ impl RetinaNet {
         kept.into_iter().take(limits.detections).map(found).collect()
     }
 
-    /// What the answers to a batch cost: `class` and `box`.
+    /// The losses of a batch: `class` and `box`.
     ///
     /// # Panics
     /// When the images do not fit the trunk, or an object has a class that the model does not have.
@@ -314,10 +314,10 @@ impl RetinaNet {
     }
 }
 
-/// The anchors that shall become boxes.
+/// The positive anchors.
 #[derive(Default)]
 struct Positive {
-    /// Among the rows of the deltas of the batch.
+    /// Their rows among the deltas of the batch.
     rows: Vec<usize>,
     anchors: Vec<Corners>,
     objects: Vec<Corners>,
@@ -346,9 +346,9 @@ impl Positive {
     }
 }
 
-/// The best sigmoids of logits over a threshold, by falling value, the earlier first among equals.
+/// The best sigmoids of logits over a threshold, by falling value; on a tie the earlier first.
 fn best(logits: &[f32], threshold: f32, count: usize) -> Vec<(f32, usize)> {
-    // most are far below: they need no exponential
+    // most are far below the threshold and need no exponential
     let below = (threshold / (1.0 - threshold)).ln() - 1e-3;
     let above = logits.iter().enumerate().filter(|(_, logit)| **logit > below);
     let scores = above.map(|(place, logit)| (1.0 / (1.0 + (-logit).exp()), place));

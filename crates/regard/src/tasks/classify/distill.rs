@@ -1,4 +1,4 @@
-//! A student that also listens to a teacher (Touvron et al. 2021, "Training data-efficient image transformers").
+//! Distillation from a teacher (Touvron et al. 2021, "Training data-efficient image transformers").
 
 use burn::tensor::{Int, Tensor};
 use serde::{Deserialize, Serialize};
@@ -11,18 +11,18 @@ use crate::models::{self, Heads, ModelConfig};
 use crate::train::Losses;
 use crate::{Error, Pass};
 
-/// Who teaches, and how.
+/// The teacher and its loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Distillation {
-    /// A model with its weights, for the same classes: a run folder, `PRESET=WEIGHTS`, or any other name of a model.
+    /// A model for the same classes, with weights: a run folder, `PRESET=WEIGHTS`, or any other name of a model.
     pub teacher: String,
-    /// Its weights, when `teacher` is a preset or the TOML file of a model alone: a file or an address.
+    /// Its weights, a file or an address, if `teacher` is a preset or a model's TOML file without weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
     #[serde(default)]
     pub kind: DistillationKind,
-    /// The teacher's part of the loss.
+    /// Weight of the teacher's loss.
     #[serde(default = "half")]
     pub share: f64,
 }
@@ -34,7 +34,7 @@ const fn half() -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DistillationKind {
-    /// Cross-entropy with the teacher's best answer.
+    /// Cross-entropy with the teacher's top class.
     #[default]
     Hard,
     /// Divergence from the teacher's distribution, both softened: `{ soft = { temperature = 3.0 } }`.
@@ -46,7 +46,7 @@ pub enum DistillationKind {
 
 impl Distillation {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         if self.weights.is_some() && !self.is_a_file() {
             models::preset(&self.teacher)?;
@@ -75,8 +75,8 @@ impl Distillation {
         ModelConfig::from_toml(&text).map_err(|error| unreadable(format!("`{}`, {error}", self.teacher)))
     }
 
-    /// The sums over pictures: of the classes, of the teacher, and both by their shares. The distilled head listens to the
-    /// teacher where there is one.
+    /// Sums over pictures: the class loss, the teacher's loss, and their weighted sum. The distilled head learns from the
+    /// teacher if there is one.
     pub fn losses(&self, heads: Heads, teacher: Tensor<2>, targets: &[Target], loss: &Loss) -> Losses {
         let Heads { class, distilled } = heads;
         let student = distilled.unwrap_or_else(|| class.clone());
@@ -98,7 +98,7 @@ impl Distillation {
     }
 }
 
-/// The teacher's answers, which nothing learns from.
+/// The teacher's logits, without gradients.
 pub(super) fn ask(teacher: &models::Model, images: Tensor<4>) -> Tensor<2> {
     teacher.forward(images, &mut Pass::silent())
 }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hard_part_is_the_cross_entropy_with_the_teachers_best_answer() {
+    fn the_hard_loss_is_the_cross_entropy_with_the_teachers_top_class() {
         let teacher = random([3, 5], 3);
         let best =
             teacher.clone().argmax(1).into_data().iter::<i64>().map(|c| Target::pure(c as usize)).collect::<Vec<_>>();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_student_that_says_what_the_teacher_says_has_no_soft_loss() {
+    fn a_student_that_agrees_with_its_teacher_has_no_soft_loss() {
         let soft = distillation(DistillationKind::Soft { temperature: 3.0 }, 1.0);
         let same = value(soft.losses(heads(false), random([3, 5], 1), &TARGETS, &Loss::default()).sum);
         assert!(same.abs() < 1e-5, "{same}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_share_the_teacher_changes_nothing() {
+    fn a_teacher_of_weight_zero_changes_nothing() {
         let plain = value(Loss::default().sum(random([3, 5], 1), &TARGETS));
         let none = distillation(DistillationKind::Hard, 0.0);
         assert_eq!(value(none.losses(heads(true), random([3, 5], 3), &TARGETS, &Loss::default()).sum), plain);

@@ -26,7 +26,7 @@ fn engine(recipe: &Recipe) -> Engine<ClassLoss> {
     engine_of(recipe, fresh(recipe))
 }
 
-/// The default recipe with other keys of every task.
+/// The default recipe with other common keys.
 fn with(change: impl FnOnce(&mut Common)) -> Recipe {
     let mut recipe = Recipe::default();
     change(&mut recipe.common);
@@ -100,7 +100,7 @@ fn a_batch_in_parts_is_the_batch() {
 }
 
 #[test]
-fn an_engine_that_was_put_away_and_taken_up_goes_on_byte_for_byte() {
+fn an_engine_that_was_saved_and_restored_continues_byte_for_byte() {
     for model in ["vit-nano", "resnet-nano", "san-nano-pairwise"] {
         let mut recipe = with(|common| (common.ema, common.clip) = (0.9, 1.0));
         recipe.common.model = model.into();
@@ -132,7 +132,7 @@ fn frozen_parts_stay_and_the_rest_learns() {
 }
 
 #[test]
-fn the_average_follows_slowly_and_is_what_is_tested() {
+fn the_moving_average_follows_slowly_and_is_evaluated() {
     let recipe = with(|common| common.ema = 0.9);
     let mut engine = engine(&recipe);
     let before = tensors(&engine.model())["head.weight"].iter().collect::<Vec<f32>>();
@@ -145,7 +145,7 @@ fn the_average_follows_slowly_and_is_what_is_tested() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_is_an_error_with_the_rate_and_nothing_changes() {
+fn a_loss_that_is_not_finite_is_an_error_with_the_learning_rate_and_changes_nothing() {
     let mut engine = engine(&Recipe::default());
     let before = engine.tensors();
     let mut bad = batch(1, 4);
@@ -156,7 +156,7 @@ fn a_loss_that_is_not_finite_is_an_error_with_the_rate_and_nothing_changes() {
 }
 
 #[test]
-fn a_model_learns_a_few_pictures_by_heart() {
+fn a_model_overfits_a_few_pictures() {
     for optimiser in [
         Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.05 },
         Optimiser::Lamb { rate: 1e-2, betas: [0.9, 0.999], epsilon: 1e-6, decay: 0.05 },
@@ -173,7 +173,7 @@ fn a_model_learns_a_few_pictures_by_heart() {
     }
 }
 
-/// One of two processes whose other has a batch of `others` pictures of the same kind and the same sums.
+/// One of two processes; the other has a batch of `others` pictures with the same sums.
 #[derive(Debug)]
 struct OfTwo {
     others: usize,
@@ -198,7 +198,7 @@ impl Ranks for OfTwo {
 }
 
 #[test]
-fn a_loss_is_divided_by_what_all_processes_count_and_not_by_a_multiple_of_ones_own() {
+fn a_loss_is_divided_by_the_counts_of_all_processes_not_by_a_multiple_of_its_own() {
     let part = [batch(1, 4)];
     let alone = step(&mut engine(&Recipe::default()), 0, &part);
     let shared = engine(&Recipe::default()).step(0, 1e-3, &part, false, &OfTwo { others: 8 }).unwrap();

@@ -1,4 +1,4 @@
-//! What a model is told about its answers.
+//! Losses of a classifier.
 
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::function::log_softmax;
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Loss {
     pub kind: LossKind,
-    /// Probability taken from the true class.
+    /// Label smoothing: probability taken from the true class.
     pub smoothing: f64,
     pub smoothing_over: SmoothingOver,
 }
@@ -22,16 +22,16 @@ pub struct Loss {
 pub enum LossKind {
     #[default]
     CrossEntropy,
-    /// Each class by itself is there or not, as in `ResNet strikes back`: `{ binary = { threshold = 0.2 } }` makes every
-    /// class whose share is above the threshold certain.
+    /// Binary cross-entropy of each class, as in `ResNet strikes back`: `{ binary = { threshold = 0.2 } }` makes every
+    /// class with a probability above the threshold certain.
     Binary { threshold: f64 },
 }
 
-/// Who gets the probability that smoothing takes.
+/// Which classes get the probability that smoothing takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SmoothingOver {
-    /// Every class, the true one too: `eps / K`, as in PyTorch and timm.
+    /// All classes, the true one included: `eps / K`, as in PyTorch and timm.
     #[default]
     All,
     /// The other classes: `eps / (K - 1)`, as in SAN's code.
@@ -46,7 +46,7 @@ impl Default for Loss {
 
 impl Loss {
     /// # Errors
-    /// When a field cannot work; the error names it.
+    /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         crate::train::check_share("loss.smoothing", self.smoothing)?;
         match self.kind {
@@ -55,7 +55,7 @@ impl Loss {
         }
     }
 
-    /// The sum over the pictures of `[B, classes]`; the mean over classes with [`LossKind::Binary`].
+    /// The sum over pictures, from logits `[B, classes]`; with [`LossKind::Binary`] a mean over classes.
     pub fn sum(&self, logits: Tensor<2>, targets: &[Target]) -> Tensor<1> {
         let [_, classes] = logits.dims();
         let wanted = self.targets(targets, classes, &logits.device());

@@ -26,13 +26,13 @@ use crate::train::{self, Measured, ModelCost, NamedResult, Share, Split, Steps, 
 use crate::weights::{self, Checkpoint, Format, LoadOptions, LoadedModel, Upstream};
 use crate::{Error, Pass};
 
-/// Pictures at a time when a model is measured.
+/// Batch size of an evaluation.
 const MEASURED_BATCH: usize = 100;
 
-/// A recipe of classification.
+/// A classification recipe.
 pub type Recipe = train::Recipe<ClassifySection>;
 
-/// The pictures of a recipe, and the model for them.
+/// The classification task: the pictures and the model of a recipe.
 #[derive(Clone, Debug)]
 pub struct Classification {
     pub recipe: Recipe,
@@ -44,10 +44,10 @@ pub struct Classification {
 }
 
 impl Classification {
-    /// Opens the data of a recipe and makes the model fit its classes.
+    /// Opens the data of a recipe and sets the number of classes of its model.
     ///
     /// # Errors
-    /// When there is no such data, or the model cannot be so.
+    /// When the data cannot be opened, or the model cannot be configured for it.
     pub fn of(recipe: &Recipe) -> Result<Self, Error> {
         let part = |part, most| -> Result<Arc<dyn Dataset>, Error> {
             let whole = dataset::open(&recipe.common.data, part)?;
@@ -72,7 +72,7 @@ impl Classification {
         Preparation { image, channels, preprocess: self.preprocess, augment, mix: *mix, seed }
     }
 
-    /// Makes the batches to learn from: a batch here is a part of a step.
+    /// The loader of training batches; with accumulation, a batch is a part of a step.
     fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<LabelledImages>, Error> {
         let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
         if !batch.is_multiple_of(accumulate * ranks) {
@@ -93,7 +93,7 @@ impl Classification {
         Ok(Loader { samples, order, workers })
     }
 
-    /// Makes the batches of a part, in its order and without augmentation.
+    /// The loader of a part's batches, in order and without augmentation.
     #[must_use]
     pub fn measuring(&self, dataset: &Arc<dyn Dataset>) -> Loader<LabelledImages> {
         let order = Order { samples: dataset.len(), batch: MEASURED_BATCH, repeats: 1, seed: None, rank: 0, ranks: 1 };
@@ -102,7 +102,7 @@ impl Classification {
         Loader { samples, order, workers: self.recipe.own.workers }
     }
 
-    /// A fresh model, or one with weights.
+    /// A model with random parameters or with weights.
     fn model(&self, weights: Option<&str>, device: &Device) -> Result<Model, Error> {
         device.seed(self.recipe.common.seed);
         let model = self.config.init(&device.clone().autodiff())?;
@@ -112,12 +112,12 @@ impl Classification {
         if let Ok(loaded) = weights::fit(model.clone(), checkpoint.clone(), &options) {
             return Ok(loaded.model);
         }
-        // other classes: only the head is new, or the error is that of the rest
+        // other classes: only the head is new; other differences are the first error
         let options = LoadOptions { new_head: Some(self.config.classes()), ..options };
         Ok(weights::fit(model, checkpoint, &options)?.model)
     }
 
-    /// The class of a trained model for each class of the data: by their names where it has any, else in their order.
+    /// Maps each class of the data to one of a trained model: by name if it has names, otherwise in order.
     fn in_model(&self, name: &str, classes: usize, labels: Option<&[String]>) -> Result<Vec<usize>, Error> {
         let own = self.test.classes();
         let by_name: Option<Vec<usize>> = own.iter().map(|class| labels::find(class, labels?)).collect();
@@ -125,7 +125,7 @@ impl Classification {
             Some(by_name) => Ok(by_name),
             None if own.len() == classes => Ok((0..classes).collect()),
             None => {
-                let reason = format!("it has {classes} classes, the data {} others", own.len());
+                let reason = format!("it has {classes} classes, the data has {}", own.len());
                 Err(Error::Field { field: name.into(), reason })
             }
         }
@@ -159,7 +159,7 @@ fn trained(field: &'static str, name: &str, device: &Device) -> Result<LoadedMod
     source.load(device)
 }
 
-/// The weights to begin with, and whose names they have if that is known: a file, an address, or those of a model by any of
+/// The initial weights, and the upstream of their names if known: a file, an address, or those of a model by any of
 /// its names.
 fn checkpoint(name: &str) -> Result<(Checkpoint, Option<Upstream>), Error> {
     if Path::new(name).is_file() || name.contains("://") || name.starts_with("hf:") {
@@ -170,7 +170,7 @@ fn checkpoint(name: &str) -> Result<(Checkpoint, Option<Upstream>), Error> {
     Ok((checkpoint, Some(Upstream::Regard)))
 }
 
-/// How a model does on the pictures of a loader.
+/// Evaluates a model on the pictures of a loader.
 ///
 /// # Errors
 /// When a picture cannot be read.
@@ -190,7 +190,7 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
-/// By the names of the task's metrics.
+/// The values of the task's metrics.
 fn values(Evaluation { accuracy, .. }: &Evaluation) -> Values {
     let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
     values.map(|(name, value)| (name.to_string(), value)).into()
@@ -288,7 +288,7 @@ impl Task for Classification {
         cost(&self.config)
     }
 
-    /// Pictures are prepared as the model wants them; its classes are matched with those of the data.
+    /// Uses the model's own preprocessing, and matches its classes with those of the data.
     fn measure_named(&self, name: &str, device: &Device) -> Result<NamedResult, Error> {
         let LoadedModel { model, config, preprocess, labels, .. } = trained("models", name, device)?;
         let imagenet = || (config.classes() == 1000).then(labels::imagenet);

@@ -1,4 +1,4 @@
-//! The loss of pictures and their classes, with or without a teacher.
+//! The objective of a classifier, with or without a teacher.
 
 use burn::tensor::{Device, Tensor};
 
@@ -9,7 +9,7 @@ use crate::models::{Heads, Model};
 use crate::train::{Losses, Objective, Recipe};
 use crate::{Error, Pass, StochasticDepth};
 
-/// How a classifier learns.
+/// The objective of a classifier.
 #[derive(Debug)]
 pub struct ClassLoss {
     loss: Loss,
@@ -53,7 +53,7 @@ impl Objective for ClassLoss {
         }
         let Heads { class, distilled } = heads;
         let loss = self.loss.sum(class, &batch.targets);
-        // without a teacher the second head learns the same as the first
+        // without a teacher both heads learn the same
         let loss = distilled.map_or(loss.clone(), |head| (loss + self.loss.sum(head, &batch.targets)) * 0.5);
         Ok(Losses::from(loss).divided(counts[0]))
     }

@@ -7,14 +7,14 @@ use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, Tr
 use crate::{device, file};
 use std::path::{Path, PathBuf};
 
-/// A folder of three classes of noise, and room for runs.
-struct Place(tempfile::TempDir);
+/// A folder with data of three classes of noise, and with runs.
+struct Workspace(tempfile::TempDir);
 
-impl Place {
+impl Workspace {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let workspace = tempfile::tempdir().unwrap();
         for class in 0..3 {
-            let folder = place.path().join("data").join(format!("class{class}"));
+            let folder = workspace.path().join("data").join(format!("class{class}"));
             std::fs::create_dir_all(&folder).unwrap();
             for number in 0..15 {
                 let picture = noise_picture([12, 12], 100 * class + number);
@@ -22,14 +22,14 @@ impl Place {
                 pixels.save(folder.join(format!("{number}.png"))).unwrap();
             }
         }
-        Self(place)
+        Self(workspace)
     }
 
     fn run(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// 33 training pictures, 3 of validation, 9 of the test; 3 epochs of 4 steps.
+    /// 33 training, 3 validation and 9 test pictures; 3 epochs of 4 steps.
     fn recipe(&self) -> Recipe {
         let text = "
             epochs = 3
@@ -43,7 +43,7 @@ impl Place {
         recipe
     }
 
-    /// With everything on that has a state or draws numbers.
+    /// With every option that has a state or draws random numbers.
     fn rich(&self) -> Recipe {
         let mut recipe = self.recipe();
         (recipe.common.accumulate, recipe.common.ema, recipe.common.clip) = (2, 0.9, 1.0);
@@ -55,12 +55,12 @@ impl Place {
     }
 }
 
-/// Trains as the tests do.
+/// Trains in one process.
 fn train_with(folder: &Path, recipe: &Recipe, watch: &mut dyn FnMut(Event) -> bool) -> Result<Outcome, Error> {
     train::train::<Classification>(folder, recipe, TrainOptions::default(), &device::cpu(), &SingleProcess, watch)
 }
 
-/// Trains until a step, or to the end.
+/// Trains up to a step, or to the end.
 fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
     let mut watch = |event: Event| match event {
         Event::Step(record) => Some(record.step) != stop,
@@ -69,7 +69,7 @@ fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
     train_with(folder, recipe, &mut watch).unwrap()
 }
 
-/// Everything that a run leaves, but for its times.
+/// All files of a run, without times.
 fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Progress, History) {
     let files = ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "classes.txt"];
     let files = files.map(|name| std::fs::read(folder.join(name)).unwrap()).to_vec();
@@ -81,19 +81,19 @@ fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Progress, History)
 }
 
 #[test]
-fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
-    let place = Place::new();
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
+    let workspace = Workspace::new();
     for model in ["vit-nano", "resnet-nano"] {
-        let mut recipe = place.rich();
+        let mut recipe = workspace.rich();
         recipe.common.model = model.into();
         if model == "resnet-nano" {
             recipe.common.set = [("image".to_string(), toml::Value::from(vec![12, 12]))].into();
         }
-        let straight = place.run(&format!("straight-{model}"));
+        let straight = workspace.run(&format!("straight-{model}"));
         assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
         // in the middle of an epoch, at its end, and several times
         for stops in [vec![2], vec![4], vec![1, 5, 7]] {
-            let resumed = place.run(&format!("resumed-{model}-{stops:?}"));
+            let resumed = workspace.run(&format!("resumed-{model}-{stops:?}"));
             for &stop in &stops {
                 assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
             }
@@ -104,10 +104,10 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
 }
 
 #[test]
-fn the_mean_loss_of_an_epoch_is_not_made_of_numbers_that_were_read_back() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    let (straight, resumed) = (place.run("straight"), place.run("resumed"));
+fn the_mean_loss_of_an_epoch_does_not_depend_on_numbers_read_back_from_json() {
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    let (straight, resumed) = (workspace.run("straight"), workspace.run("resumed"));
     train_until(&straight, &recipe, None);
     // reading a number back may move its last bit; this one moves further
     assert_eq!(train_until(&resumed, &recipe, Some(2)), Outcome::Stopped { step: 2 });
@@ -125,89 +125,89 @@ fn the_mean_loss_of_an_epoch_is_not_made_of_numbers_that_were_read_back() {
 }
 
 #[test]
-fn the_number_of_workers_and_the_times_of_checkpoints_change_nothing() {
-    let place = Place::new();
-    let recipe = place.rich();
-    train_until(&place.run("one"), &recipe, None);
+fn the_numbers_of_workers_and_checkpoints_change_nothing() {
+    let workspace = Workspace::new();
+    let recipe = workspace.rich();
+    train_until(&workspace.run("one"), &recipe, None);
     let mut other = recipe;
     (other.own.workers, other.common.save_every) = (3, 1);
-    train_until(&place.run("three"), &other, None);
+    train_until(&workspace.run("three"), &other, None);
     let ((mut one, tensors, progress, history), (mut three, ..)) =
-        (remains(&place.run("one")), remains(&place.run("three")));
+        (remains(&workspace.run("one")), remains(&workspace.run("three")));
     // the recipes differ in these two keys
     one.remove(2);
     three.remove(2);
     assert!(one == three);
-    let (_, others, also, same) = remains(&place.run("three"));
+    let (_, others, also, same) = remains(&workspace.run("three"));
     assert!(tensors == others && progress == also && history == same);
 }
 
 #[test]
 fn another_seed_is_another_run() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    train_until(&place.run("one"), &recipe, None);
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    train_until(&workspace.run("one"), &recipe, None);
     let mut other = recipe;
     other.common.seed = 1;
-    train_until(&place.run("two"), &other, None);
-    assert!(remains(&place.run("one")).1 != remains(&place.run("two")).1);
+    train_until(&workspace.run("two"), &other, None);
+    assert!(remains(&workspace.run("one")).1 != remains(&workspace.run("two")).1);
 }
 
 #[test]
 fn a_finished_run_does_nothing_more() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    train_until(&place.run("run"), &recipe, None);
-    let before = remains(&place.run("run"));
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    train_until(&workspace.run("run"), &recipe, None);
+    let before = remains(&workspace.run("run"));
     let mut steps = 0;
     let mut watch = |event: Event| {
         steps += usize::from(matches!(event, Event::Step(_)));
         true
     };
-    let outcome = train_with(&place.run("run"), &recipe, &mut watch).unwrap();
+    let outcome = train_with(&workspace.run("run"), &recipe, &mut watch).unwrap();
     assert_eq!((outcome, steps), (Outcome::Finished, 0));
-    assert!(remains(&place.run("run")) == before);
+    assert!(remains(&workspace.run("run")) == before);
 }
 
 #[test]
-fn patience_ends_a_run_that_does_not_get_better() {
-    let place = Place::new();
+fn patience_ends_a_run_that_no_longer_improves() {
+    let workspace = Workspace::new();
     let still = Optimiser::Adamw { rate: 0.0, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.0 };
-    let mut recipe = place.recipe();
+    let mut recipe = workspace.recipe();
     (recipe.common.optimiser, recipe.common.patience, recipe.common.epochs) = (still, 2, 9);
-    assert_eq!(train_until(&place.run("run"), &recipe, None), Outcome::Patience);
-    assert_eq!(read_history(&place.run("run")).unwrap().epochs.len(), 3);
+    assert_eq!(train_until(&workspace.run("run"), &recipe, None), Outcome::Patience);
+    assert_eq!(read_history(&workspace.run("run")).unwrap().epochs.len(), 3);
 }
 
 #[test]
-fn a_loss_that_is_not_finite_names_the_step_the_rate_and_the_last_good_checkpoint() {
-    let place = Place::new();
+fn a_loss_that_is_not_finite_names_the_step_the_learning_rate_and_the_last_good_checkpoint() {
+    let workspace = Workspace::new();
     let wild = Optimiser::Sgd { rate: 1e3, momentum: 0.9, nesterov: false, decay: 1e3 };
     let schedule = Schedule { shape: Shape::Constant, ..Schedule::default() };
-    let mut recipe = place.recipe();
+    let mut recipe = workspace.recipe();
     (recipe.common.optimiser, recipe.common.schedule) = (wild, schedule);
     (recipe.common.save_every, recipe.common.epochs) = (1, 50);
-    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err();
+    let error = train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap_err();
     let Error::Diverged { step, rate, .. } = &error else { panic!("{error}") };
-    let good = checkpoint::progress(&place.run("run").join("checkpoint")).unwrap().step;
+    let good = checkpoint::progress(&workspace.run("run").join("checkpoint")).unwrap().step;
     assert_eq!((*rate, good), (1e3, step - 1));
     let text = error.to_string();
     assert!(text.contains(&format!("the last good checkpoint is step {good} in ")), "{text}");
 }
 
 #[test]
-fn weights_of_other_classes_and_another_size_begin_a_run_with_a_new_head() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    train_until(&place.run("first"), &recipe, None);
-    std::fs::remove_dir_all(place.run("data").join("class2")).unwrap();
+fn weights_for_other_classes_and_another_size_start_a_run_with_a_new_head() {
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    train_until(&workspace.run("first"), &recipe, None);
+    std::fs::remove_dir_all(workspace.run("data").join("class2")).unwrap();
     let mut finer = recipe;
-    // a run folder is a name of a model
-    (finer.common.weights, finer.common.epochs) = (Some(place.run("first").display().to_string()), 1);
+    // a run folder is also a name of a model
+    (finer.common.weights, finer.common.epochs) = (Some(workspace.run("first").display().to_string()), 1);
     finer.common.set.insert("image".into(), toml::Value::from(vec![16, 16]));
     finer.common.optimiser = Optimiser::Sgd { rate: 0.0, momentum: 0.9, nesterov: false, decay: 0.0 };
-    train_until(&place.run("second"), &finer, None);
-    let read = |name: &str| weights::read(&place.run(name).join("best.safetensors")).unwrap().tensors;
+    train_until(&workspace.run("second"), &finer, None);
+    let read = |name: &str| weights::read(&workspace.run(name).join("best.safetensors")).unwrap().tensors;
     let (first, second) = (read("first"), read("second"));
     assert_eq!(second["blocks.0.attn.qkv.weight"], first["blocks.0.attn.qkv.weight"]);
     assert_eq!(second["head.weight"].shape().to_vec(), [2, 16]);
@@ -215,48 +215,48 @@ fn weights_of_other_classes_and_another_size_begin_a_run_with_a_new_head() {
 }
 
 #[test]
-fn fewer_pictures_than_a_batch_and_a_folder_of_something_else_are_told() {
-    let place = Place::new();
-    let told =
-        |recipe: &Recipe, name: &str| train_with(&place.run(name), recipe, &mut |_| true).unwrap_err().to_string();
-    let mut large = place.recipe();
+fn too_few_pictures_and_a_folder_that_is_not_a_run_are_errors() {
+    let workspace = Workspace::new();
+    let error_of =
+        |recipe: &Recipe, name: &str| train_with(&workspace.run(name), recipe, &mut |_| true).unwrap_err().to_string();
+    let mut large = workspace.recipe();
     large.own.batch = 1000;
-    assert!(told(&large, "run").contains("batch"));
-    file::replace(&place.run("data").join("notes.txt"), b"mine").unwrap();
-    assert!(told(&place.recipe(), "data").contains("not a run"));
+    assert!(error_of(&large, "run").contains("batch"));
+    file::replace(&workspace.run("data").join("notes.txt"), b"mine").unwrap();
+    assert!(error_of(&workspace.recipe(), "data").contains("not a run"));
 }
 
 #[test]
-fn the_teacher_may_be_a_run_folder_and_its_part_of_the_loss_has_a_name() {
-    let place = Place::new();
-    let mut recipe = place.recipe();
+fn the_teacher_may_be_a_run_folder_and_its_loss_is_reported_by_name() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe();
     recipe.common.epochs = 1;
-    train_until(&place.run("teacher"), &recipe, None);
+    train_until(&workspace.run("teacher"), &recipe, None);
     let mut student = recipe.clone();
-    let teacher = place.run("teacher").display().to_string();
+    let teacher = workspace.run("teacher").display().to_string();
     student.own.distillation = Some(Distillation { teacher, weights: None, kind: DistillationKind::Hard, share: 0.25 });
-    train_until(&place.run("student"), &student, None);
-    for step in read_history(&place.run("student")).unwrap().steps {
+    train_until(&workspace.run("student"), &student, None);
+    for step in read_history(&workspace.run("student")).unwrap().steps {
         assert!((0.75 * step.parts["class"] + 0.25 * step.parts["teacher"] - step.loss).abs() < 1e-5, "{step:?}");
     }
     student.own.distillation.as_mut().unwrap().teacher = "vit-nano".into();
-    let error = train_with(&place.run("none"), &student, &mut |_| true).unwrap_err().to_string();
+    let error = train_with(&workspace.run("none"), &student, &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("`distillation.teacher`: `vit-nano` has no weights"), "{error}");
 }
 
 #[test]
 fn the_test_part_is_measured_once_with_the_best_weights_and_chooses_nothing() {
-    let place = Place::new();
-    let recipe = place.recipe();
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
     let mut tested = 0;
     let mut watch = |event: Event| {
         tested += usize::from(matches!(event, Event::Tested { .. }));
         true
     };
-    train_with(&place.run("run"), &recipe, &mut watch).unwrap();
-    train_with(&place.run("run"), &recipe, &mut watch).unwrap();
+    train_with(&workspace.run("run"), &recipe, &mut watch).unwrap();
+    train_with(&workspace.run("run"), &recipe, &mut watch).unwrap();
     assert_eq!(tested, 1);
-    let history = read_history(&place.run("run")).unwrap();
+    let history = read_history(&workspace.run("run")).unwrap();
     let test = history.test.clone().unwrap();
     assert_eq!(test.epoch, history.best(&Classification::METRICS[0]).unwrap().epoch);
     let task = Classification::of(&recipe).unwrap();
@@ -267,71 +267,71 @@ fn the_test_part_is_measured_once_with_the_best_weights_and_chooses_nothing() {
 }
 
 #[test]
-fn a_start_that_failed_for_want_of_weights_leaves_nothing_that_refuses_the_next() {
-    let place = Place::new();
-    let mut recipe = place.recipe();
-    recipe.common.weights = Some(place.run("no.safetensors").display().to_string());
-    assert!(train_with(&place.run("run"), &recipe, &mut |_| true).is_err());
+fn a_start_that_failed_for_missing_weights_does_not_block_the_next() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe();
+    recipe.common.weights = Some(workspace.run("no.safetensors").display().to_string());
+    assert!(train_with(&workspace.run("run"), &recipe, &mut |_| true).is_err());
     recipe.common.weights = None;
-    assert_eq!(train_with(&place.run("run"), &recipe, &mut |_| true).unwrap(), Outcome::Finished);
+    assert_eq!(train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap(), Outcome::Finished);
 }
 
 #[test]
-fn a_finished_run_whose_weights_are_gone_says_so() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    train_until(&place.run("run"), &recipe, None);
-    std::fs::remove_file(place.run("run").join("best.safetensors")).unwrap();
-    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+fn a_finished_run_with_missing_weights_is_an_error() {
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    train_until(&workspace.run("run"), &recipe, None);
+    std::fs::remove_file(workspace.run("run").join("best.safetensors")).unwrap();
+    let error = train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("best.safetensors: the run is finished, but its best weights are missing"), "{error}");
 }
 
 #[test]
-fn a_run_whose_manifests_are_gone_does_not_begin_again_without_a_word() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    train_until(&place.run("run"), &recipe, Some(6));
+fn a_run_with_missing_manifests_does_not_silently_start_again() {
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    train_until(&workspace.run("run"), &recipe, Some(6));
     for name in ["last.json", "previous.json"] {
-        let _ = std::fs::remove_file(place.run("run").join("checkpoint").join(name));
+        let _ = std::fs::remove_file(workspace.run("run").join("checkpoint").join(name));
     }
-    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+    let error = train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("checkpoint") && error.contains("last.json"), "{error}");
 }
 
 #[test]
-fn a_resumed_run_may_become_longer_and_only_then() {
-    let place = Place::new();
-    let mut recipe = place.recipe();
-    train_until(&place.run("run"), &recipe, None);
+fn a_resumed_run_may_become_longer_but_nothing_else() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe();
+    train_until(&workspace.run("run"), &recipe, None);
     recipe.common.epochs = 5;
-    let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+    let error = train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("`epochs`"), "{error}");
     let longer = TrainOptions { lengthen: true };
-    let folder = place.run("run");
+    let folder = workspace.run("run");
     train::train::<Classification>(&folder, &recipe, longer, &device::cpu(), &SingleProcess, &mut |_| true).unwrap();
     let history = read_history(&folder).unwrap();
     assert_eq!((history.epochs.len(), history.test.is_some()), (5, true));
 }
 
 #[test]
-fn epochs_without_number_are_refused_and_do_not_wrap() {
-    let place = Place::new();
-    let mut recipe = place.recipe();
+fn a_huge_number_of_epochs_is_refused_and_does_not_wrap() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe();
     for epochs in [i64::MAX as usize, usize::MAX] {
         recipe.common.epochs = epochs;
-        let error = train_with(&place.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
+        let error = train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap_err().to_string();
         assert!(error.contains("`epochs`"), "{error}");
     }
 }
 
 #[test]
-fn what_a_killed_process_was_writing_is_removed() {
-    let place = Place::new();
-    let recipe = place.recipe();
-    train_until(&place.run("run"), &recipe, Some(2));
-    let left = [place.run("run").join("model.toml.77.partial"), place.run("run/checkpoint/last.json.partial")];
+fn partial_files_of_a_killed_process_are_removed() {
+    let workspace = Workspace::new();
+    let recipe = workspace.recipe();
+    train_until(&workspace.run("run"), &recipe, Some(2));
+    let left = [workspace.run("run").join("model.toml.77.partial"), workspace.run("run/checkpoint/last.json.partial")];
     left.iter().for_each(|path| std::fs::write(path, "half").unwrap());
-    train_until(&place.run("run"), &recipe, None);
+    train_until(&workspace.run("run"), &recipe, None);
     assert!(left.iter().all(|path| !path.exists()));
 }
 
@@ -339,26 +339,26 @@ fn what_a_killed_process_was_writing_is_removed() {
 #[test]
 fn a_run_folder_may_have_a_name_that_is_not_utf_8() {
     use std::os::unix::ffi::OsStrExt as _;
-    let place = Place::new();
-    let folder = place.run("data").parent().unwrap().join(std::ffi::OsStr::from_bytes(b"run-\xff"));
-    assert_eq!(train_until(&folder, &place.recipe(), None), Outcome::Finished);
+    let workspace = Workspace::new();
+    let folder = workspace.run("data").parent().unwrap().join(std::ffi::OsStr::from_bytes(b"run-\xff"));
+    assert_eq!(train_until(&folder, &workspace.recipe(), None), Outcome::Finished);
     assert!(folder.join("checkpoint").join("last.json").is_file());
 }
 
 #[test]
-fn a_run_from_before_there_was_a_validation_part_goes_on_as_it_was() {
-    let place = Place::new();
-    let mut recipe = place.recipe();
+fn a_run_without_a_validation_part_continues_as_it_was() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe();
     recipe.common.validation = Validation::Test;
-    train_until(&place.run("run"), &recipe, Some(4));
-    // as such runs were written
-    let path = place.run("run").join("recipe.toml");
+    train_until(&workspace.run("run"), &recipe, Some(4));
+    // as older versions wrote such runs
+    let path = workspace.run("run").join("recipe.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let old: Vec<&str> =
         text.lines().filter(|line| !line.starts_with("validation") && !line.starts_with("task")).collect();
     std::fs::write(&path, old.join("\n")).unwrap();
-    std::fs::remove_file(place.run("run").join("task.json")).unwrap();
-    let recipe: Recipe = train::read_recipe(&place.run("run")).unwrap();
+    std::fs::remove_file(workspace.run("run").join("task.json")).unwrap();
+    let recipe: Recipe = train::read_recipe(&workspace.run("run")).unwrap();
     assert_eq!(recipe.common.validation, Validation::Test);
-    assert_eq!(train_until(&place.run("run"), &recipe, None), Outcome::Finished);
+    assert_eq!(train_until(&workspace.run("run"), &recipe, None), Outcome::Finished);
 }

@@ -1,4 +1,4 @@
-//! The keys of a recipe that are classification's own.
+//! The keys of a classification recipe.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use crate::data::{Augment, Mix, Preprocess};
 use crate::models::{self, ModelConfig};
 use crate::train::{Common, Recipe, Section, check_positive, check_share};
 
-/// How pictures become batches and losses. Every key has a default; a recipe says what differs.
+/// How pictures become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct ClassifySection {
-    /// Only so many training pictures of each class; 0 is all.
+    /// At most this many training pictures per class; 0 means all.
     pub per_class: usize,
-    /// Only so many pictures of each class of the validation and of the test part; 0 is all.
+    /// At most this many pictures per class of the validation and of the test part; 0 means all.
     pub test_per_class: usize,
-    /// Pictures of a step, over all processes and accumulated parts.
+    /// Pictures per step, over all processes and accumulated parts.
     pub batch: usize,
-    /// How many times a picture comes in a row: repeated augmentation.
+    /// Repeated augmentation: how many times a picture occurs in a row.
     pub repeats: usize,
-    /// Probability that the last residual branch is left out.
+    /// Stochastic depth: the probability of dropping the last residual branch.
     pub stochastic_depth: f64,
-    /// Whether every branch has that probability, as in DeiT-III; otherwise it grows linearly with depth.
+    /// Whether all branches have that probability, as in DeiT-III; otherwise it grows linearly with depth.
     pub uniform_depth: bool,
     /// Threads that prepare pictures.
     pub workers: usize,
@@ -30,7 +30,7 @@ pub struct ClassifySection {
     pub augment: Augment,
     pub mix: Mix,
     pub distillation: Option<Distillation>,
-    /// How pictures are resized and normalised; the preset's way when none.
+    /// How pictures are resized and normalised; by default as the preset says.
     pub preprocess: Option<Preprocess>,
 }
 
@@ -67,7 +67,7 @@ impl Section for ClassifySection {
         }
         check_share("stochastic-depth", self.stochastic_depth)?;
         if self.stochastic_depth >= 1.0 {
-            return Err(Error::config("stochastic-depth", "1 leaves nothing of the model"));
+            return Err(Error::config("stochastic-depth", "must be below 1, got 1"));
         }
         self.loss.validate()?;
         self.augment.validate()?;
@@ -80,7 +80,7 @@ impl Section for ClassifySection {
 }
 
 impl Recipe<ClassifySection> {
-    /// The model as it is named: a preset, or a TOML file.
+    /// The model's configuration, from a preset or a TOML file.
     fn preset(&self) -> Result<(ModelConfig, Preprocess), Error> {
         let name = &self.common.model;
         let path = std::path::Path::new(name);
@@ -94,17 +94,17 @@ impl Recipe<ClassifySection> {
         let preprocess = if beside.is_file() {
             Preprocess::read(&beside)?
         } else {
-            // pictures are prepared as the first preset of the family wants them
+            // preprocessing of the first preset of the family
             let family = models::presets().into_iter().find(|preset| preset.config.family() == config.family());
             family.map_or(Preprocess::WHOLE, |preset| preset.preprocess)
         };
         Ok((config, preprocess))
     }
 
-    /// The model for so many classes, and what it expects of a picture.
+    /// The model for a number of classes, and its preprocessing.
     ///
     /// # Errors
-    /// When a field of the model is unknown or cannot work, or it has fewer classes than the data.
+    /// When a field of the model is unknown or out of range, or it has fewer classes than the data.
     pub fn model(&self, classes: usize) -> Result<(ModelConfig, Preprocess), Error> {
         let (preset, preprocess) = self.preset()?;
         let mut config = preset.with("classes", serde_json::json!(classes))?;

@@ -1,4 +1,4 @@
-//! Samples side by side, and the tokens that a model has to predict.
+//! Batches of samples, and the tokens that a model has to predict.
 
 use rand::RngExt as _;
 use rand::seq::SliceRandom as _;
@@ -8,22 +8,22 @@ use crate::data::text::Tokenizer;
 use crate::models::language_model::Direction;
 use crate::random::{Purpose, generator};
 
-/// What a masked model sees of a token that it has to predict (BERT, arXiv:1810.04805, section 3.1): the token that hides
-/// it so often, another one so often, and otherwise the token itself.
+/// The input for a token to predict (BERT, arXiv:1810.04805, section 3.1): usually the mask token,
+/// sometimes a random token, and otherwise the token itself.
 const HIDDEN: f64 = 0.8;
 const REPLACED: f64 = 0.1;
 
-/// Samples as a model sees them, and what it has to predict.
+/// The inputs of a batch, and the tokens to predict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LanguageBatch {
     pub tokens: Tokens,
-    /// Where something has to be predicted; they count through all samples, padding included.
+    /// The positions to predict, as indices into all samples, padding included.
     pub positions: Vec<usize>,
     /// The right token of each position.
     pub targets: Vec<u32>,
 }
 
-/// What decides which tokens are hidden; causal models predict all of them.
+/// Selects which tokens are masked; causal models predict all tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawId {
     pub seed: u64,
@@ -31,7 +31,7 @@ pub struct DrawId {
 }
 
 impl DrawId {
-    /// For measuring: the same tokens are hidden in every epoch of every run.
+    /// For evaluation: the same tokens are masked in every epoch of every run.
     pub const MEASURED: Self = Self { seed: 0, epoch: u64::MAX };
 }
 
@@ -40,22 +40,22 @@ impl DrawId {
 pub struct Collate<'a> {
     pub direction: Direction,
     pub tokenizer: &'a Tokenizer,
-    /// Share of the tokens that a masked model has to predict.
+    /// Fraction of tokens that a masked model has to predict.
     pub mask: f64,
 }
 
-/// One sample as a model sees it.
+/// The input of one sample.
 struct TokenSample {
     seen: Vec<u32>,
-    /// Where something has to be predicted, and the right token.
+    /// The positions to predict, and the right tokens.
     predicted: Vec<(usize, u32)>,
 }
 
 impl Collate<'_> {
-    /// The samples of these indices; what is drawn of one depends on its index and not on the others.
+    /// A batch of these samples; random numbers of a sample depend on its index, not on the batch.
     ///
     /// # Panics
-    /// When there is none, or a masked model has a tokenizer without a mask.
+    /// When there are no samples, or a masked model has a tokenizer without a mask.
     pub fn batch(&self, samples: &[Vec<u32>], indices: &[usize], draw: DrawId) -> LanguageBatch {
         let rows: Vec<TokenSample> = indices
             .iter()
@@ -74,7 +74,7 @@ impl Collate<'_> {
         LanguageBatch { tokens, positions, targets }
     }
 
-    /// Tokens of a sample as a model sees it.
+    /// Number of tokens of a sample's input.
     pub const fn length(&self, sample: &[u32]) -> usize {
         match self.direction {
             Direction::Both => sample.len() + 2,
@@ -82,14 +82,14 @@ impl Collate<'_> {
         }
     }
 
-    /// Every token by those before it, and the end by all of them.
+    /// Causal: every token from those before it, and the end token from all.
     fn next(&self, sample: &[u32]) -> TokenSample {
         let seen = [&[self.tokenizer.begin()], sample].concat();
         let next = sample.iter().copied().chain([self.tokenizer.end()]);
         TokenSample { seen, predicted: next.enumerate().collect() }
     }
 
-    /// Some tokens by all others; of each sample at least one.
+    /// Masked: some tokens from all others, at least one per sample.
     fn masked(&self, sample: &[u32], index: usize, draw: DrawId) -> TokenSample {
         let mask = self.tokenizer.mask().expect("a masked model has a tokenizer with a mask");
         let mut random = generator(draw.seed, Purpose::Mask, [draw.epoch, index as u64]);
@@ -154,11 +154,11 @@ mod tests {
             assert_eq!(samples[row][column - 1], *target);
             kinds[if Some(seen) == tokenizer.mask() { 0 } else { 1 + usize::from(seen == *target) }] += 1;
         }
-        // four deviations of 9000 draws; one in ninety of those replaced is itself again
+        // four deviations of 9000 draws; one in ninety random tokens is the token itself
         for (count, expected) in kinds.into_iter().zip([7200, 890, 910]) {
             assert!((count - expected).abs() < 155, "{kinds:?}");
         }
-        // everything else is as it was
+        // all other tokens are unchanged
         let predicted: std::collections::HashSet<usize> = batch.positions.iter().copied().collect();
         for (row, sample) in samples.iter().enumerate() {
             let seen = batch.tokens.sentence(row);

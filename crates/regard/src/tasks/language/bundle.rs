@@ -1,4 +1,4 @@
-//! A language model with its tokenizer: the best words for `[MASK]`, or how a text goes on.
+//! A language model with its tokenizer: fills `[MASK]`, or continues a text.
 
 use burn::tensor::{Device, Tensor, activation};
 use rand::RngExt as _;
@@ -13,7 +13,7 @@ use crate::translate::{LONGEST, LONGEST_BYTES};
 use crate::weights::{self, LoadOptions};
 use crate::{Error, Pass, file};
 
-/// A model and the tokens that it knows.
+/// A model with its tokenizer.
 #[derive(Clone, Debug)]
 pub struct LanguageBundle {
     config: LanguageModelConfig,
@@ -21,28 +21,28 @@ pub struct LanguageBundle {
     tokenizer: Tokenizer,
 }
 
-/// A word for a `[MASK]`.
+/// A prediction for a `[MASK]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Filling {
     pub word: String,
     pub probability: f64,
-    /// The sentence with it; other masks have their best words.
+    /// The sentence with this word; other masks get their best words.
     pub sentence: String,
 }
 
-/// How a text goes on.
+/// How a text is continued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Continuation {
-    /// Most tokens to write.
+    /// Maximum number of new tokens.
     pub length: usize,
-    /// What logits are divided by before a token is drawn; 0 takes the likeliest each time.
+    /// Logits are divided by this before a token is drawn; 0 always takes the most probable one.
     pub temperature: f64,
     pub seed: u64,
 }
 
 impl LanguageBundle {
     /// # Errors
-    /// When the tokenizer has another number of tokens than the model, or a masked model one without a mask.
+    /// When tokenizer and model differ in their number of tokens, or a masked model's tokenizer has no mask.
     pub fn new(config: LanguageModelConfig, model: LanguageModel, tokenizer: Tokenizer) -> Result<Self, Error> {
         let (there, needed) = (tokenizer.vocabulary(), config.vocabulary);
         if there != needed {
@@ -50,7 +50,7 @@ impl LanguageBundle {
             return Err(Error::config("tokenizer", reason));
         }
         if config.direction == Direction::Both && tokenizer.mask().is_none() {
-            return Err(Error::config("tokenizer", "has no token that hides others, which a masked model needs"));
+            return Err(Error::config("tokenizer", "has no mask token, which a masked model needs"));
         }
         Ok(Self { config, model, tokenizer })
     }
@@ -58,7 +58,7 @@ impl LanguageBundle {
     /// The best weights of a run.
     ///
     /// # Errors
-    /// When the folder holds no run of a language model, or a file of it is damaged.
+    /// When the folder does not hold a run of a language model, or a file of it is damaged.
     pub fn open(folder: &Path, device: &Device) -> Result<Self, Error> {
         let path = folder.join("model.toml");
         let config =
@@ -69,7 +69,7 @@ impl LanguageBundle {
         Self::new(config, model, tokenizer)
     }
 
-    /// Whether it fills masks; otherwise it writes on.
+    /// Whether it fills masks; otherwise it continues texts.
     pub fn is_masked(&self) -> bool {
         self.config.direction == Direction::Both
     }
@@ -86,14 +86,14 @@ impl LanguageBundle {
         &self.tokenizer
     }
 
-    /// The best words for each `[MASK]` of a sentence, at most so many, the likeliest first.
+    /// The `top` most probable words for each `[MASK]` of a sentence, best first.
     ///
     /// # Errors
-    /// When the model is causal, the sentence hides nothing, or it is too long.
+    /// When the model is causal, the sentence has no mask, or it is too long.
     pub fn fill(&self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>, Error> {
         let failed = |reason: String| Error::Field { field: shortened(text), reason };
         if !self.is_masked() {
-            return Err(failed("the model is causal: it writes on, and fills no masks".into()));
+            return Err(failed("the model is causal: it continues texts, and cannot fill masks".into()));
         }
         self.check_bytes(text)?;
         let (inner, places) = self.tokenizer.encode_masked(text)?;
@@ -102,7 +102,7 @@ impl LanguageBundle {
         }
         let tokens = [&[self.tokenizer.begin()], &inner[..], &[self.tokenizer.end()]].concat();
         self.check_length(&tokens, text)?;
-        // the token to begin with comes first
+        // the start token comes first
         let positions: Vec<usize> = places.iter().map(|at| at + 1).collect();
         let logits = self.model.logits_at(&Tokens::new(&[tokens]), &positions, &mut Pass::silent());
         let best: Vec<Vec<(u32, f64)>> = probabilities(logits).iter().map(|row| self.best(row, count)).collect();
@@ -122,7 +122,7 @@ impl LanguageBundle {
         Ok(places.iter().zip(&best).map(fillings).collect())
     }
 
-    /// The likeliest tokens that are text.
+    /// The most probable tokens that are text.
     fn best(&self, probabilities: &[f32], count: usize) -> Vec<(u32, f64)> {
         let mut order: Vec<u32> = (0..probabilities.len() as u32).collect();
         order.sort_by(|a, b| probabilities[*b as usize].total_cmp(&probabilities[*a as usize]));
@@ -132,7 +132,7 @@ impl LanguageBundle {
         words.take(count).map(|token| (token, f64::from(probabilities[token as usize]))).collect()
     }
 
-    /// A text with what comes after it.
+    /// A text and its continuation.
     ///
     /// # Errors
     /// When the model is masked, or the text is too long.
@@ -142,7 +142,7 @@ impl LanguageBundle {
         Continuation { length, temperature, seed }: Continuation,
     ) -> Result<String, Error> {
         if self.is_masked() {
-            let reason = "the model is masked: it fills [MASK], and writes nothing".into();
+            let reason = "the model is masked: it fills [MASK], and cannot continue a text".into();
             return Err(Error::Field { field: shortened(text), reason });
         }
         if !(temperature >= 0.0 && temperature.is_finite()) {
@@ -171,7 +171,7 @@ impl LanguageBundle {
         Ok(self.tokenizer.decode(&tokens))
     }
 
-    /// Most tokens of a text.
+    /// Maximum number of tokens of a text.
     fn most(&self) -> usize {
         self.model.limit().map_or(LONGEST, |limit| limit.min(LONGEST))
     }
@@ -180,7 +180,7 @@ impl LanguageBundle {
         if text.len() <= LONGEST_BYTES {
             return Ok(());
         }
-        let reason = format!("{} bytes are more tokens than {}, the most", text.len(), self.most());
+        let reason = format!("{} bytes are more tokens than the maximum of {}", text.len(), self.most());
         Err(Error::Field { field: shortened(text), reason })
     }
 
@@ -189,7 +189,7 @@ impl LanguageBundle {
         if tokens.len() <= most {
             return Ok(());
         }
-        Err(Error::Field { field: shortened(text), reason: format!("{} tokens, the most is {most}", tokens.len()) })
+        Err(Error::Field { field: shortened(text), reason: format!("{} tokens, the maximum is {most}", tokens.len()) })
     }
 }
 
@@ -200,7 +200,7 @@ fn probabilities(logits: Tensor<2>) -> Vec<Vec<f32>> {
     values.chunks_exact(vocabulary).map(<[f32]>::to_vec).collect()
 }
 
-/// The token at which the sum of probabilities passes a number from 0 to 1.
+/// The token at which the cumulative probability passes a number from 0 to 1.
 fn drawn(probabilities: &[f32], draw: f32) -> usize {
     let mut sum = 0.0;
     let passed = probabilities.iter().position(|probability| {

@@ -1,10 +1,10 @@
-//! Language models: masked ones predict the words that they do not see, causal ones the next word.
+//! Language models: masked ones predict hidden words, causal ones the next word.
 //! Devlin et al. 2018 (BERT), arXiv:1810.04805; Radford et al. 2018 (GPT).
 //!
-//! A sample is a line of text, or a piece of one that is too long; samples of like length become batches of a budget of
-//! tokens ([`Buckets`]). Whether tokens are hidden or the next one is predicted is for the model to say
-//! ([`Direction`]). Different from BERT: lines are alone, so that there is no prediction of the next sentence, and other
-//! tokens are hidden in every epoch.
+//! A sample is a line of text, or a piece of a long one; samples of similar length become batches within a budget of
+//! tokens ([`Buckets`]). The model says whether it is masked or causal
+//! ([`Direction`]). Differences from BERT: lines are independent, without next-sentence prediction, and different
+//! tokens are masked in every epoch.
 
 mod batch;
 mod bundle;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use super::sentences::{Parts, shares, text_part};
+use super::sentences::{Parts, shares, text_part, with_weights};
 use crate::data::text::{Buckets, Tokenizer, has_lines, read_lines};
 use crate::evaluate::{Better, Metric, Unit, Values};
 use crate::function::cross_entropy;
@@ -29,18 +29,17 @@ use crate::models::language_model::{Direction, LanguageModel, LanguageModelConfi
 use crate::pass::DropoutKey;
 use crate::report::{Findings, Table};
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, no_part,
+    self, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task, no_part,
 };
-use crate::weights;
 use crate::{Error, Pass};
 
-/// A recipe of a language model.
+/// A language modelling recipe.
 pub type Recipe = train::Recipe<LanguageSection>;
 
-/// Lines of the test part that a report shows with the model's answers.
+/// Number of test lines that a report shows with the model's predictions.
 const SHOWN: usize = 10;
 
-/// How a language model learns: cross-entropy of the tokens that it has to predict.
+/// The objective of a language model: cross-entropy of the tokens to predict.
 #[derive(Debug)]
 pub struct PredictedTokenLoss {
     smoothing: f64,
@@ -69,7 +68,7 @@ impl Objective for PredictedTokenLoss {
     }
 }
 
-/// A part of the data, in lines and in tokens.
+/// A part of the data, as lines and as tokens.
 #[derive(Clone, Debug)]
 struct Samples {
     lines: Vec<String>,
@@ -77,7 +76,7 @@ struct Samples {
     buckets: Buckets,
 }
 
-/// The text of a recipe, and the model for it.
+/// The language modelling task: the text and the model of a recipe.
 #[derive(Clone, Debug)]
 pub struct Language {
     recipe: Recipe,
@@ -85,11 +84,11 @@ pub struct Language {
     config: LanguageModelConfig,
     train: Samples,
     validation: Samples,
-    /// None when the data has no test part.
+    /// `None` if the data has no test part.
     test: Option<Samples>,
 }
 
-/// A tokenizer of the recipe's own, or one that learns its vocabulary.
+/// The recipe's tokenizer, or one trained on the data.
 fn tokenizer(recipe: &Recipe, lines: &[String], masked: bool) -> Result<Tokenizer, Error> {
     let LanguageSection { pieces, vocabulary, tokenizer: ref given, .. } = recipe.own;
     let tokenizer = match given {
@@ -100,7 +99,7 @@ fn tokenizer(recipe: &Recipe, lines: &[String], masked: bool) -> Result<Tokenize
 }
 
 impl Samples {
-    /// Lines of more than `longest` tokens are cut into several samples.
+    /// Splits lines of more than `longest` tokens into several samples.
     fn new(
         lines: Vec<String>,
         collate: &Collate,
@@ -147,7 +146,7 @@ impl Language {
         Collate { direction: self.config.direction, tokenizer: &self.tokenizer, mask: self.recipe.own.mask }
     }
 
-    /// What the model says about the first lines of a part.
+    /// The model's predictions for the first lines of a part.
     fn answers(&self, model: &LanguageModel, samples: &Samples) -> Result<Table, Error> {
         let bundle = LanguageBundle::new(self.config.clone(), model.clone(), self.tokenizer.clone())?;
         let lines = samples.lines.iter().filter(|line| line.split_whitespace().count() > 2).take(SHOWN);
@@ -174,7 +173,7 @@ impl Language {
     }
 }
 
-/// How well a model predicts the tokens of samples.
+/// Evaluates a model on samples.
 fn token_loss(
     model: &LanguageModel,
     samples: &Samples,
@@ -192,7 +191,7 @@ fn token_loss(
     loss
 }
 
-/// By the names of the task's metrics.
+/// The values of the task's metrics.
 fn values(loss: &TokenLoss) -> Values {
     let values = [("loss", loss.loss()), ("perplexity", loss.loss().exp()), ("top1", loss.top1())];
     values.map(|(name, value)| (name.into(), value)).into()
@@ -211,7 +210,7 @@ impl Task for Language {
     type Section = LanguageSection;
     type Objective = PredictedTokenLoss;
 
-    /// A run that goes on keeps its tokens, whatever became of the data.
+    /// A resumed run keeps its tokenizer, even if the data changed.
     fn open(recipe: &Recipe, kept: &BTreeMap<String, String>) -> Result<Self, Error> {
         let load = |text: &String| Tokenizer::from_json(text, Path::new("tokenizer.json"));
         Self::of(recipe, kept.get("tokenizer.json").map(load).transpose()?)
@@ -232,13 +231,10 @@ impl Task for Language {
     }
 
     fn begin(&self, weights: bool, device: &Device) -> Result<(PredictedTokenLoss, LanguageModel), Error> {
-        let Common { seed, weights: ref address, .. } = self.recipe.common;
+        let seed = self.recipe.common.seed;
         device.seed(seed);
-        let model = self.config.init(&device.clone().autodiff())?;
-        let model = match address.as_ref().filter(|_| weights) {
-            Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors)?,
-            None => model,
-        };
+        let address = self.recipe.common.weights.as_deref().filter(|_| weights);
+        let model = with_weights(self.config.init(&device.clone().autodiff())?, address)?;
         Ok((PredictedTokenLoss { smoothing: self.recipe.own.smoothing, seed }, model))
     }
 
@@ -275,7 +271,7 @@ impl Task for Language {
         Ok(Some(Measured { values: values(&loss), findings }))
     }
 
-    /// Needs no more of the data than the part that is measured.
+    /// Reads only the part that is evaluated.
     fn evaluate(
         recipe: &Recipe,
         request: &EvalRequest,

@@ -1,4 +1,4 @@
-//! The keys of a recipe that are a language model's own.
+//! The keys of a language modelling recipe.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,26 +8,26 @@ use crate::data::text::{FEWEST, Pieces};
 use crate::models::language_model::{self, LanguageModelConfig};
 use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
 
-/// How lines of text become batches and losses. Every key has a default; a recipe says what differs.
+/// How lines of text become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct LanguageSection {
-    /// Only so many lines of the training part; 0 is all.
+    /// At most this many training lines; 0 means all.
     pub lines: usize,
-    /// Only so many of the validation and of the test part; 0 is all.
+    /// At most this many lines of the validation and of the test part; 0 means all.
     pub test_lines: usize,
-    /// Most tokens of a sample; longer lines are cut into several.
+    /// Maximum number of tokens per sample; longer lines are split.
     pub longest: usize,
     pub pieces: Pieces,
-    /// Most tokens of the vocabulary.
+    /// Maximum size of the vocabulary.
     pub vocabulary: usize,
-    /// A `tokenizer.json` instead.
+    /// A `tokenizer.json` to use instead.
     pub tokenizer: Option<String>,
-    /// Most tokens of a batch, padding included.
+    /// Maximum number of tokens per batch, padding included.
     pub tokens: usize,
-    /// Share of the tokens that a masked model has to predict.
+    /// Fraction of tokens that a masked model has to predict.
     pub mask: f64,
-    /// Probability that is taken from the right token and given to all.
+    /// Label smoothing: probability taken from the right token and given to all.
     pub smoothing: f64,
 }
 
@@ -62,12 +62,12 @@ impl Section for LanguageSection {
 
     fn validate(&self, common: &Common) -> Result<(), Error> {
         check_positive("longest", self.longest)?;
-        // one token to begin and one to end with
+        // a start and an end token
         if self.longest.saturating_add(2) > self.tokens {
             let reason = format!("a sample of {} tokens and two more is over a batch of {}", self.longest, self.tokens);
             return Err(Error::config("tokens", reason));
         }
-        // one more for the token that hides others
+        // one more for the mask token
         if self.vocabulary <= FEWEST {
             return Err(Error::config("vocabulary", format!("must be above {FEWEST}, got {}", self.vocabulary)));
         }
@@ -80,10 +80,10 @@ impl Section for LanguageSection {
 }
 
 impl Recipe {
-    /// The model for a vocabulary of so many tokens.
+    /// The model for a vocabulary of this size.
     ///
     /// # Errors
-    /// When a field of the model is unknown or cannot work.
+    /// When a field of the model is unknown or out of range.
     pub fn model(&self, vocabulary: usize) -> Result<LanguageModelConfig, Error> {
         let config = (language_model::preset(&self.common.model)?.config)();
         let config = config.with("vocabulary", serde_json::json!(vocabulary))?;

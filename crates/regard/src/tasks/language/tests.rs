@@ -19,17 +19,17 @@ const LINES: &[&str] = &[
     "I like apples",
 ];
 
-struct Place(tempfile::TempDir);
+struct Workspace(tempfile::TempDir);
 
-impl Place {
+impl Workspace {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let data = place.path().join("data");
+        let workspace = tempfile::tempdir().unwrap();
+        let data = workspace.path().join("data");
         fs::create_dir(&data).unwrap();
         for name in ["train.txt", "dev.txt", "test.txt"] {
             fs::write(data.join(name), LINES.join("\n")).unwrap();
         }
-        Self(place)
+        Self(workspace)
     }
 
     fn run(&self, name: &str) -> PathBuf {
@@ -57,18 +57,18 @@ const FILES: [&str; 6] =
     ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "tokenizer.json"];
 
 #[test]
-fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
-    let place = Place::new();
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
+    let workspace = Workspace::new();
     for model in MODELS {
-        let mut recipe = place.recipe(model);
+        let mut recipe = workspace.recipe(model);
         (recipe.common.ema, recipe.common.accumulate) = (0.5, 2);
-        assert_stops_change_nothing::<Language>(place.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
+        assert_stops_change_nothing::<Language>(workspace.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
     }
 }
 
-/// A recipe that learns a few lines by heart.
-fn by_heart(place: &Place, model: &str) -> Recipe {
-    let mut recipe = place.recipe(model).with("set.dropout", "0.0").unwrap();
+/// A recipe that overfits a few lines.
+fn by_heart(workspace: &Workspace, model: &str) -> Recipe {
+    let mut recipe = workspace.recipe(model).with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 150;
     recipe.common.optimiser = Optimiser::Adamw { rate: 3e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
     recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
@@ -77,10 +77,10 @@ fn by_heart(place: &Place, model: &str) -> Recipe {
 }
 
 #[test]
-fn a_masked_model_learns_lines_by_heart_and_fills_them() {
-    let place = Place::new();
-    let run = place.run("run");
-    train_until::<Language>(&run, &by_heart(&place, "masked-nano"), None);
+fn a_masked_model_overfits_a_few_lines_and_fills_their_masks() {
+    let workspace = Workspace::new();
+    let run = workspace.run("run");
+    train_until::<Language>(&run, &by_heart(&workspace, "masked-nano"), None);
     let test = read_history(&run).unwrap().test.unwrap();
     assert!(test.metric("top1") > 0.8, "{test:?}");
     assert!((test.metric("perplexity") - test.metric("loss").exp()).abs() < 1e-9);
@@ -93,24 +93,24 @@ fn a_masked_model_learns_lines_by_heart_and_fills_them() {
     let two = bundle.fill("the dog [MASK] at the <mask>", 1).unwrap();
     assert_eq!((two[1][0].word.as_str(), two[0][0].sentence.as_str()), ("moon", "the dog barks at the moon"));
 
-    let told = |text: &str| bundle.fill(text, 1).unwrap_err().to_string();
-    assert!(told("the dog barks").contains("no [MASK] in it"));
-    assert!(told(&"[MASK] ".repeat(2000)).contains("1024"));
-    assert!(told(&"[MASK] ".repeat(10_000)).len() < 300);
+    let error_of = |text: &str| bundle.fill(text, 1).unwrap_err().to_string();
+    assert!(error_of("the dog barks").contains("no [MASK] in it"));
+    assert!(error_of(&"[MASK] ".repeat(2000)).contains("1024"));
+    assert!(error_of(&"[MASK] ".repeat(10_000)).len() < 300);
     let rest = Continuation { length: 5, temperature: 0.0, seed: 0 };
     assert!(bundle.write_on("the dog", rest).unwrap_err().to_string().contains("masked"));
 }
 
 #[test]
-fn a_causal_model_learns_lines_by_heart_and_writes_on() {
-    let place = Place::new();
-    let run = place.run("run");
-    train_until::<Language>(&run, &by_heart(&place, "causal-nano"), None);
+fn a_causal_model_overfits_a_few_lines_and_continues_them() {
+    let workspace = Workspace::new();
+    let run = workspace.run("run");
+    train_until::<Language>(&run, &by_heart(&workspace, "causal-nano"), None);
     let bundle = LanguageBundle::open(&run, &cpu()).unwrap();
     let rest = Continuation { length: 30, temperature: 0.0, seed: 0 };
     assert_eq!(bundle.write_on("the dog", rest).unwrap(), "the dog barks at the moon");
     assert_eq!(bundle.write_on("the dog", Continuation { length: 1, ..rest }).unwrap(), "the dog barks");
-    // what is drawn depends on the seed alone
+    // draws depend on the seed alone
     let drawn = |seed| bundle.write_on("", Continuation { temperature: 1.0, seed, ..rest }).unwrap();
     assert_eq!(drawn(1), drawn(1));
     assert!((2..20).any(|seed| drawn(seed) != drawn(1)));
@@ -123,8 +123,8 @@ fn a_causal_model_learns_lines_by_heart_and_writes_on() {
 #[test]
 fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
     for model in MODELS {
-        let place = Place::new();
-        let mut recipe = place.recipe(model).with("set.dropout", "0.0").unwrap();
+        let workspace = Workspace::new();
+        let mut recipe = workspace.recipe(model).with("set.dropout", "0.0").unwrap();
         recipe.common.epochs = 2;
         let task = Language::of(&recipe, None).unwrap();
         let counts = |rank| -> Vec<usize> {
@@ -132,17 +132,17 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
             steps.map(|step| step.unwrap().iter().map(|batch| batch.targets.len()).sum()).collect()
         };
         assert_ne!(counts(0), counts(1));
-        assert_two_learn_as_one::<Language>(place.0.path(), &recipe);
+        assert_two_learn_as_one::<Language>(workspace.0.path(), &recipe);
     }
 }
 
 #[test]
 fn a_file_alone_gives_a_tenth_of_its_lines_to_validation_and_has_no_test() {
-    let place = Place::new();
-    let file = place.run("numbers.txt");
+    let workspace = Workspace::new();
+    let file = workspace.run("numbers.txt");
     let lines: Vec<String> = (0..200).map(|number| format!("number {number}")).collect();
     fs::write(&file, lines.join("\n")).unwrap();
-    let mut recipe = place.recipe("causal-nano");
+    let mut recipe = workspace.recipe("causal-nano");
     recipe.common.data = file.display().to_string();
     let task = Language::of(&recipe, None).unwrap();
     let (train, validation) = (&task.train.lines, &task.validation.lines);
@@ -154,8 +154,8 @@ fn a_file_alone_gives_a_tenth_of_its_lines_to_validation_and_has_no_test() {
 
 #[test]
 fn long_lines_are_cut_and_no_token_is_lost() {
-    let place = Place::new();
-    let mut recipe = place.recipe("masked-nano");
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe("masked-nano");
     recipe.own.longest = 4;
     let task = Language::of(&recipe, None).unwrap();
     assert!(task.train.tokens.len() > LINES.len() && task.train.tokens.iter().all(|sample| sample.len() <= 4));
@@ -164,10 +164,10 @@ fn long_lines_are_cut_and_no_token_is_lost() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
-    let place = Place::new();
+fn what_does_not_fit_is_an_error() {
+    let workspace = Workspace::new();
     let refused = |change: fn(&mut Recipe)| {
-        let mut recipe = place.recipe("masked-nano");
+        let mut recipe = workspace.recipe("masked-nano");
         change(&mut recipe);
         Language::of(&recipe, None).unwrap_err().to_string()
     };
@@ -177,11 +177,11 @@ fn what_does_not_fit_is_told() {
     });
     assert!(learned.contains("`longest`"), "{learned}");
     assert!(refused(|recipe| recipe.common.data += "/none").contains("no such file or folder"));
-    train_until::<Language>(&place.run("run"), &place.recipe("masked-nano"), None);
-    let path = place.run("run").join("tokenizer.json");
+    train_until::<Language>(&workspace.run("run"), &workspace.recipe("masked-nano"), None);
+    let path = workspace.run("run").join("tokenizer.json");
     let other = Tokenizer::train(Pieces::Words, 301, ["only these words"].into_iter()).unwrap();
     fs::write(&path, other.to_json()).unwrap();
-    assert!(LanguageBundle::open(&place.run("run"), &cpu()).unwrap_err().to_string().contains("another tokenizer"));
+    assert!(LanguageBundle::open(&workspace.run("run"), &cpu()).unwrap_err().to_string().contains("another tokenizer"));
     fs::write(&path, "{").unwrap();
-    assert!(LanguageBundle::open(&place.run("run"), &cpu()).unwrap_err().to_string().contains("no tokenizer"));
+    assert!(LanguageBundle::open(&workspace.run("run"), &cpu()).unwrap_err().to_string().contains("no tokenizer"));
 }

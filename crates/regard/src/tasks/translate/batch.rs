@@ -1,4 +1,4 @@
-//! Sentences and their translations in tokens, side by side.
+//! Batches of sentence pairs.
 
 use crate::Error;
 use crate::data::Tokens;
@@ -7,25 +7,25 @@ use crate::data::text::{Buckets, Pair, Tokenizer};
 /// A sentence and its translation, in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Ends with the token to end with.
+    /// Ends with the end token.
     pub source: Vec<u32>,
-    /// Neither begins nor ends with one.
+    /// Without start and end tokens.
     pub target: Vec<u32>,
 }
 
-/// Sentences side by side, and what should be written.
+/// A batch of sentences and their translations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextBatch {
     pub source: Tokens,
-    /// Begins with the token to begin with.
+    /// Begins with the start token.
     pub target: Tokens,
-    /// The next token at every position, none where there is padding.
+    /// The next token at every position, `None` for padding.
     pub next: Vec<Option<u32>>,
 }
 
 impl TextBatch {
     /// # Panics
-    /// When there is no example.
+    /// When there are no examples.
     pub fn new(examples: &[&Example], begin: u32, end: u32) -> Self {
         let source: Vec<&[u32]> = examples.iter().map(|example| example.source.as_slice()).collect();
         let target: Vec<Vec<u32>> =
@@ -38,13 +38,13 @@ impl TextBatch {
         Self { next: next.collect(), source, target }
     }
 
-    /// Tokens to write.
+    /// Number of target tokens.
     pub fn tokens(&self) -> usize {
         self.next.iter().flatten().count()
     }
 }
 
-/// Pairs in tokens.
+/// Tokenizes sentence pairs.
 pub(super) fn examples(pairs: &[Pair], [source, target]: &[Tokenizer; 2]) -> Result<Vec<Example>, Error> {
     let example = |pair: &Pair| {
         let mut tokens = source.encode(&pair.source)?;
@@ -54,7 +54,7 @@ pub(super) fn examples(pairs: &[Pair], [source, target]: &[Tokenizer; 2]) -> Res
     pairs.iter().map(example).collect()
 }
 
-/// Batches of examples by their lengths, of at most so many tokens on a side.
+/// Batches of examples of similar lengths, with at most this many tokens per side.
 pub(super) fn buckets(examples: &[Example], tokens: usize, seed: u64) -> Result<Buckets, Error> {
     let lengths = examples.iter().map(|example| [example.source.len(), example.target.len() + 1]);
     Buckets::new(lengths.collect(), tokens, seed)

@@ -1,4 +1,4 @@
-//! What `regard eval` says of a translator: its translations of a part, beside those of people.
+//! `regard eval` of a translator: its translations of a part, next to the references.
 
 use burn::tensor::Device;
 use serde::Serialize;
@@ -13,16 +13,16 @@ use crate::tasks::sentences::text_part;
 use crate::train::{EvalReport, EvalRequest};
 use crate::translate::Bundle;
 
-/// Most tokens of a batch when perplexity is measured.
+/// Maximum number of tokens per batch for perplexity.
 const TOKENS: usize = 2000;
 
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
     score: TranslationScore,
-    /// Of a token, by all that came before it.
+    /// Per token, given all previous tokens.
     perplexity: f64,
-    /// Share of tokens that were predicted.
+    /// Fraction of right predictions.
     tokens_foreseen: f64,
     references: usize,
     beam: usize,

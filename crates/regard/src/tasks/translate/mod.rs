@@ -1,6 +1,6 @@
 //! Translation: a sentence in, a sentence of another language out.
 //!
-//! A sample is a [`Pair`] of sentences; pairs of like length become batches of a budget of tokens ([`Buckets`]).
+//! A sample is a [`Pair`] of sentences; pairs of similar length become batches within a budget of tokens ([`Buckets`]).
 
 mod batch;
 mod evaluate;
@@ -15,24 +15,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use super::sentences::{Parts, shares};
+use super::sentences::{Parts, shares, with_weights};
 use crate::data::text::{Buckets, Pair, Tokenizer, has_part, read, with_references};
 use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
 use crate::pass::DropoutKey;
-use crate::train::{
-    self, Common, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task,
-};
+use crate::train::{self, EvalReport, EvalRequest, Losses, Measured, ModelCost, Objective, Share, Split, Steps, Task};
 use crate::translate::{Bundle, Search};
-use crate::weights;
 use crate::{Error, Pass};
 use batch::{buckets, examples};
 
-/// A recipe of translation.
+/// A translation recipe.
 pub type Recipe = train::Recipe<TranslateSection>;
 
-/// How a translator learns: cross-entropy of the next token.
+/// The objective of a translator: cross-entropy of the next token.
 #[derive(Debug)]
 pub struct NextTokenLoss {
     smoothing: f64,
@@ -56,7 +53,7 @@ impl Objective for NextTokenLoss {
     }
 }
 
-/// A part of the data, in words and in tokens.
+/// A part of the data, as words and as tokens.
 #[derive(Clone, Debug)]
 struct Measuring {
     pairs: Vec<Pair>,
@@ -64,7 +61,7 @@ struct Measuring {
     buckets: Buckets,
 }
 
-/// The sentences of a recipe, and the model for them.
+/// The translation task: the sentences and the model of a recipe.
 #[derive(Clone, Debug)]
 pub struct Translation {
     recipe: Recipe,
@@ -73,15 +70,15 @@ pub struct Translation {
     train: Vec<Example>,
     buckets: Buckets,
     validation: Measuring,
-    /// None when the data has no test part.
+    /// `None` if the data has no test part.
     test: Option<Measuring>,
-    /// Training pairs that were left out, since they are too long or have an empty side.
+    /// Number of training pairs that were skipped, too long or with an empty side.
     left_out: usize,
 }
 
 fn parts(recipe: &Recipe) -> Result<Parts<Pair>, Error> {
     let (path, languages) = (Path::new(&recipe.common.data), recipe.own.languages());
-    // one file is all of its parts: nothing in it is a test
+    // a single file has no test part
     let has = |part| !path.is_file() && has_part(path, part, &languages);
     let mut parts = Parts::read(recipe.common.validation, has, |part| read(path, part, &languages))?;
     parts.truncate(recipe.own.pairs, recipe.own.test_pairs);
@@ -113,7 +110,7 @@ impl Translation {
         };
         let train = fitting(&train_pairs)?;
         if train.is_empty() {
-            return Err(Error::config("longest", format!("no pair has at most {longest} tokens a side")));
+            return Err(Error::config("longest", format!("no pair has at most {longest} tokens per side")));
         }
         Ok(Self {
             recipe: recipe.clone(),
@@ -182,7 +179,7 @@ impl Task for Translation {
     type Section = TranslateSection;
     type Objective = NextTokenLoss;
 
-    /// A run that goes on keeps its tokens, whatever became of the data.
+    /// A resumed run keeps its tokenizers, even if the data changed.
     fn open(recipe: &Recipe, kept: &BTreeMap<String, String>) -> Result<Self, Error> {
         let kept = if kept.is_empty() { None } else { Some(Bundle::kept_tokenizers(kept)?) };
         Self::of(recipe, kept)
@@ -206,13 +203,10 @@ impl Task for Translation {
     }
 
     fn begin(&self, weights: bool, device: &Device) -> Result<(NextTokenLoss, Translator), Error> {
-        let Common { seed, weights: ref address, .. } = self.recipe.common;
+        let seed = self.recipe.common.seed;
         device.seed(seed);
-        let model = self.config.init(&device.clone().autodiff())?;
-        let model = match address.as_ref().filter(|_| weights) {
-            Some(address) => weights::fill(model, &weights::read(&weights::fetch(address, &mut |_| {})?)?.tensors)?,
-            None => model,
-        };
+        let address = self.recipe.common.weights.as_deref().filter(|_| weights);
+        let model = with_weights(self.config.init(&device.clone().autodiff())?, address)?;
         Ok((NextTokenLoss { smoothing: self.recipe.own.smoothing, seed }, model))
     }
 
@@ -258,7 +252,7 @@ impl Task for Translation {
         Ok(Some(Measured { values, ..Measured::default() }))
     }
 
-    /// Needs no more of the data than the part that is measured, and searches as `regard translate` does.
+    /// Reads only the part that is evaluated, and decodes as `regard translate` does.
     fn evaluate(
         recipe: &Recipe,
         request: &EvalRequest,
@@ -287,10 +281,10 @@ impl Task for Translation {
     }
 }
 
-/// How well a translator predicts the tokens of sentences.
+/// Evaluates a translator on sentences.
 ///
 /// # Errors
-/// When a sentence cannot be cut into tokens.
+/// When a sentence cannot be tokenized.
 pub fn token_loss(bundle: &Bundle, pairs: &[Pair], tokens: usize) -> Result<TokenLoss, Error> {
     let mut examples = examples(pairs, bundle.tokenizers())?;
     examples.retain(|example| example.source.len().max(example.target.len() + 1) <= tokens);

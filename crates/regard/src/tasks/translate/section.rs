@@ -1,4 +1,4 @@
-//! The keys of a recipe that are translation's own.
+//! The keys of a translation recipe.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,32 +8,33 @@ use crate::data::text::{FEWEST, Languages, Pieces};
 use crate::models::translator::{self, TranslatorConfig};
 use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
 
-/// How sentences become batches and losses. Every key has a default; a recipe says what differs.
+/// How sentences become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct TranslateSection {
-    /// Names of the columns of a TSV file, in their order, or endings of aligned files.
+    /// Column names of a TSV file, in order, or extensions of aligned files.
     pub columns: [String; 2],
-    /// The one to translate from.
+    /// The source language.
     pub source: String,
-    /// Only so many pairs of the training part; 0 is all.
+    /// At most this many training pairs; 0 means all.
     pub pairs: usize,
-    /// Only so many of the validation and of the test part; 0 is all.
+    /// At most this many pairs of the validation and of the test part; 0 means all.
     pub test_pairs: usize,
-    /// Pairs with more tokens on a side are left out of training.
+    /// Pairs with more tokens on a side are not trained on.
     pub longest: usize,
     pub pieces: Pieces,
-    /// Most tokens of a vocabulary.
+    /// Maximum size of a vocabulary.
     pub vocabulary: usize,
-    /// Whether both languages have one vocabulary.
+    /// Whether both languages share one vocabulary.
     pub joint: bool,
-    /// A `tokenizer.json` for both languages instead.
+    /// A `tokenizer.json` for both languages, to use instead.
     pub tokenizer: Option<String>,
-    /// Most tokens of a batch on either side, padding included.
+    /// Maximum number of tokens per batch on either side, padding included.
     pub tokens: usize,
-    /// Probability that is taken from the right token and given to all.
+    /// Label smoothing: probability taken from the right token and given to all.
     pub smoothing: f64,
-    /// Epochs between two translations of the validation part, beside that after the last; 0 is none.
+    /// Epochs between two translations of the validation part, which is also translated after the last epoch; 0 means only
+    /// then.
     pub bleu_every: usize,
 }
 
@@ -72,7 +73,7 @@ impl Section for TranslateSection {
     fn validate(&self, common: &Common) -> Result<(), Error> {
         check_positive("tokens", self.tokens)?;
         check_positive("longest", self.longest)?;
-        // a token to begin or to end with is one more
+        // one more for the start or end token
         if self.longest >= self.tokens {
             let reason =
                 format!("a sentence of {} tokens and one more is over a batch of {}", self.longest, self.tokens);
@@ -88,17 +89,17 @@ impl Section for TranslateSection {
 }
 
 impl TranslateSection {
-    /// Which way the data is read.
+    /// The direction of the pairs.
     pub fn languages(&self) -> Languages {
         Languages { columns: self.columns.clone(), source: self.source.clone() }
     }
 }
 
 impl Recipe {
-    /// The model for vocabularies of so many tokens.
+    /// The model for vocabularies of these sizes.
     ///
     /// # Errors
-    /// When a field of the model is unknown or cannot work.
+    /// When a field of the model is unknown or out of range.
     pub fn model(&self, vocabularies: [usize; 2]) -> Result<TranslatorConfig, Error> {
         let mut config = translator::preset(&self.common.model)?.config;
         for (field, tokens) in ["source_vocabulary", "target_vocabulary"].into_iter().zip(vocabularies) {
@@ -118,6 +119,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights;
 
     #[test]
     fn a_recipe_can_be_read_back_and_a_key_changed() {
@@ -150,6 +152,9 @@ mod tests {
     fn two_vocabularies_are_two_tables() {
         let mut recipe = Recipe::default();
         recipe.own.joint = false;
-        recipe.model([500, 600]).unwrap().init(&crate::device::cpu()).unwrap();
+        let model = recipe.model([500, 600]).unwrap().init(&crate::device::cpu()).unwrap();
+        let shapes = weights::shapes(&model);
+        let tables = |rows: usize| shapes.values().filter(|shape| shape.len() == 2 && shape[0] == rows).count();
+        assert!(tables(500) == 1 && tables(600) >= 1, "{shapes:?}");
     }
 }

@@ -3,6 +3,7 @@ use crate::data::text::{Pieces, TextPart};
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
 use crate::train::{Optimiser, Outcome, Schedule, Shape, read_history};
+use crate::weights;
 use std::fs;
 use std::path::PathBuf;
 
@@ -21,19 +22,19 @@ const SENTENCES: &[(&str, &str)] = &[
     ("Close the window!", "Chiudi la finestra!"),
 ];
 
-struct Place(tempfile::TempDir);
+struct Workspace(tempfile::TempDir);
 
-impl Place {
+impl Workspace {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let data = place.path().join("data");
+        let workspace = tempfile::tempdir().unwrap();
+        let data = workspace.path().join("data");
         fs::create_dir(&data).unwrap();
         let lines: Vec<String> = SENTENCES.iter().map(|(en, it)| format!("{en}\t{it}")).collect();
         let text = lines.join("\n");
         for name in ["train.tsv", "dev.tsv", "test.tsv"] {
             fs::write(data.join(name), &text).unwrap();
         }
-        Self(place)
+        Self(workspace)
     }
 
     fn run(&self, name: &str) -> PathBuf {
@@ -67,46 +68,46 @@ const FILES: [&str; 7] = [
 ];
 
 #[test]
-fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_as_one_that_was_not() {
-    let place = Place::new();
+fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
+    let workspace = Workspace::new();
     let small = [("embed", 16), ("hidden", 16), ("align", 16), ("maxout", 8)];
     let small = small.map(|(key, size)| (key.to_string(), toml::Value::from(size))).into();
-    let mut rich = place.recipe();
+    let mut rich = workspace.recipe();
     (rich.common.average, rich.common.ema, rich.common.accumulate) = (2, 0.5, 2);
     rich.own.bleu_every = 2;
     let mut recurrent = rich.clone();
     (recurrent.common.model, recurrent.common.set) = ("rnnsearch-nano".into(), small);
     for recipe in [rich, recurrent] {
-        assert_stops_change_nothing::<Translation>(place.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
+        assert_stops_change_nothing::<Translation>(workspace.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
     }
 }
 
 #[test]
 fn sentences_are_learned_by_heart_and_translated() {
-    let place = Place::new();
-    let mut recipe = place.recipe().with("set.dropout", "0.0").unwrap();
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe().with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 40;
     recipe.common.optimiser = Optimiser::Adamw { rate: 5e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
     recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
     (recipe.own.tokens, recipe.own.smoothing, recipe.own.bleu_every) = (200, 0.0, 40);
-    assert_eq!(train_until::<Translation>(&place.run("run"), &recipe, None), Outcome::Finished);
-    let history = read_history(&place.run("run")).unwrap();
+    assert_eq!(train_until::<Translation>(&workspace.run("run"), &recipe, None), Outcome::Finished);
+    let history = read_history(&workspace.run("run")).unwrap();
     assert!(history.steps.last().unwrap().loss < 0.1 * history.steps[0].loss);
     assert!(
         history.epochs.last().unwrap().metric("bleu") > 90.0 && history.test.as_ref().unwrap().metric("bleu") > 90.0,
         "{:?}",
         history.epochs.last()
     );
-    let bundle = Bundle::open(&place.run("run"), &cpu()).unwrap();
+    let bundle = Bundle::open(&workspace.run("run"), &cpu()).unwrap();
     let texts = ["Io la sto mangiando.", "", "Il gatto dorme."];
-    let told = bundle.translate(&texts, &bundle.search(), &cpu(), &mut |_| {}).unwrap();
+    let translations = bundle.translate(&texts, &bundle.search(), &cpu(), &mut |_| {}).unwrap();
     assert_eq!(
-        told.iter().map(|all| all[0].text.as_str()).collect::<Vec<_>>(),
+        translations.iter().map(|all| all[0].text.as_str()).collect::<Vec<_>>(),
         ["I am eating it.", "", "The cat is sleeping."]
     );
     let pairs = read(Path::new(&recipe.common.data), TextPart::Test, &recipe.own.languages()).unwrap();
     assert!(token_loss(&bundle, &pairs, 200).unwrap().loss().exp() < 1.5);
-    let attended = bundle.attend(texts[0], &told[0][0]).unwrap();
+    let attended = bundle.attend(texts[0], &translations[0][0]).unwrap();
     assert_eq!(attended.source.last().unwrap(), "</s>");
     let weights = attended.trace.get::<4>("decoder.layers.0.multihead_attn.weights").unwrap();
     assert_eq!(weights.dims()[2..], [attended.target.len(), attended.source.len()]);
@@ -114,25 +115,25 @@ fn sentences_are_learned_by_heart_and_translated() {
 
 #[test]
 fn a_run_that_was_tampered_with_is_told() {
-    let place = Place::new();
-    let mut recipe = place.recipe();
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe();
     recipe.common.epochs = 1;
-    train_until::<Translation>(&place.run("run"), &recipe, None);
-    let told = |name: &str, bytes: &[u8]| {
-        let path = place.run("run").join(name);
+    train_until::<Translation>(&workspace.run("run"), &recipe, None);
+    let error_with = |name: &str, bytes: &[u8]| {
+        let path = workspace.run("run").join(name);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, bytes).unwrap();
-        let error = Bundle::open(&place.run("run"), &cpu()).unwrap_err().to_string();
+        let error = Bundle::open(&workspace.run("run"), &cpu()).unwrap_err().to_string();
         fs::write(&path, whole).unwrap();
         error
     };
-    let weights = fs::read(place.run("run").join("best.safetensors")).unwrap();
-    assert!(told("best.safetensors", &weights[..weights.len() / 2]).contains("best.safetensors"));
+    let weights = fs::read(workspace.run("run").join("best.safetensors")).unwrap();
+    assert!(error_with("best.safetensors", &weights[..weights.len() / 2]).contains("best.safetensors"));
     let other = Tokenizer::train(Pieces::Words, 300, ["only these words"].into_iter()).unwrap();
-    assert!(told("tokenizer.json", other.to_json().as_bytes()).contains("another tokenizer"));
-    assert!(told("tokenizer.json", b"{").contains("tokenizer.json: no tokenizer"));
-    assert!(told("model.toml", b"model = 'vit'").contains("model.toml"));
-    let bundle = Bundle::open(&place.run("run"), &cpu()).unwrap();
+    assert!(error_with("tokenizer.json", other.to_json().as_bytes()).contains("another tokenizer"));
+    assert!(error_with("tokenizer.json", b"{").contains("tokenizer.json: no tokenizer"));
+    assert!(error_with("model.toml", b"model = 'vit'").contains("model.toml"));
+    let bundle = Bundle::open(&workspace.run("run"), &cpu()).unwrap();
     let long = "parola ".repeat(100_000);
     let error = bundle.translate(&[long], &bundle.search(), &cpu(), &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("more tokens than 1024") && error.len() < 300, "{error}");
@@ -140,13 +141,13 @@ fn a_run_that_was_tampered_with_is_told() {
 
 #[test]
 fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
-    let place = Place::new();
-    let mut recipe = place.recipe().with("set.dropout", "0.0").unwrap();
+    let workspace = Workspace::new();
+    let mut recipe = workspace.recipe().with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 2;
     let task = Translation::of(&recipe, None).unwrap();
-    // both runs begin with weights of a file: fresh ones come from a generator that the two threads would share
+    // both runs start with weights of a file: random ones come from a generator that the two threads would share
     let (_, fresh) = task.begin(false, &cpu()).unwrap();
-    let begin = place.run("begin.safetensors");
+    let begin = workspace.run("begin.safetensors");
     fs::write(&begin, weights::to_bytes(&weights::tensors(&fresh), &begin).unwrap()).unwrap();
     recipe.common.weights = Some(begin.display().to_string());
     let tokens = |rank| -> Vec<usize> {
@@ -154,19 +155,19 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
         steps.map(|step| step.unwrap().iter().map(TextBatch::tokens).sum()).collect()
     };
     assert_ne!(tokens(0), tokens(1));
-    assert_two_learn_as_one::<Translation>(place.0.path(), &recipe);
+    assert_two_learn_as_one::<Translation>(workspace.0.path(), &recipe);
 }
 
 #[test]
 fn data_without_a_validation_part_gives_a_tenth_of_the_training_pairs_to_it() {
-    let place = Place::new();
-    fs::remove_file(place.run("data").join("dev.tsv")).unwrap();
+    let workspace = Workspace::new();
+    fs::remove_file(workspace.run("data").join("dev.tsv")).unwrap();
     let lines: Vec<String> = (0..200).map(|number| format!("number {number}\tnumero {number}")).collect();
-    fs::write(place.run("data").join("train.tsv"), lines.join("\n")).unwrap();
-    let Parts { train, validation, test } = parts(&place.recipe()).unwrap();
+    fs::write(workspace.run("data").join("train.tsv"), lines.join("\n")).unwrap();
+    let Parts { train, validation, test } = parts(&workspace.recipe()).unwrap();
     assert!(train.len() + validation.len() == 200 && (10..=35).contains(&validation.len()), "{}", validation.len());
     assert!(validation.iter().all(|pair| !train.contains(pair)) && test.is_some());
-    let mut other = place.recipe();
+    let mut other = workspace.recipe();
     other.common.seed = 7;
     assert_eq!(parts(&other).unwrap().validation, validation);
 }

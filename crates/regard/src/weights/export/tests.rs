@@ -1,9 +1,9 @@
 use super::*;
 use crate::device;
-use crate::weights::toy::{SMALL, Shape, Toy};
+use crate::weights::toy::{SMALL, Toy, ToySize};
 use crate::weights::{LoadOptions, load};
 
-const DISTILLED: Shape = Shape { tokens: 2, positions: 18, ..SMALL };
+const DISTILLED: ToySize = ToySize { tokens: 2, positions: 18, ..SMALL };
 
 fn options(to: Upstream) -> Export {
     Export {

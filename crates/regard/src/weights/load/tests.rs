@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{Fixture, distance};
-use crate::weights::toy::{SMALL, Shape, TIMM, Toy};
+use crate::weights::toy::{SMALL, TIMM, Toy, ToySize};
 use crate::weights::{Format, tensors};
 
 fn checkpoint(case: &str) -> Checkpoint {
@@ -8,7 +8,7 @@ fn checkpoint(case: &str) -> Checkpoint {
     Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
 }
 
-fn toy(shape: Shape) -> Toy {
+fn toy(shape: ToySize) -> Toy {
     Toy::new(shape, &device::cpu())
 }
 
@@ -30,7 +30,7 @@ fn files_of_several_upstreams_fill_the_same_model() {
         ("timm_vit", TIMM, Upstream::Timm),
         ("hf_vit", SMALL, Upstream::HuggingFace),
         ("torchvision_vit", SMALL, Upstream::Torchvision),
-        ("hf_deit", Shape { tokens: 2, positions: 18, ..SMALL }, Upstream::HuggingFace),
+        ("hf_deit", ToySize { tokens: 2, positions: 18, ..SMALL }, Upstream::HuggingFace),
     ] {
         let path = fixtures.join(case).join("model.safetensors");
         let loaded = load(toy(shape), &path, &LoadOptions::default()).unwrap();
@@ -49,7 +49,7 @@ fn a_forced_upstream_is_believed() {
 
 #[test]
 fn a_head_for_other_classes_is_an_error_unless_a_new_one_is_asked_for() {
-    let shape = Shape { classes: 5, ..TIMM };
+    let shape = ToySize { classes: 5, ..TIMM };
     let error = fit(toy(shape), checkpoint("timm_vit"), &LoadOptions::default()).unwrap_err().to_string();
     assert!(error.contains("`head.weight` is [10, 48], the model needs [5, 48]"), "{error}");
 
@@ -79,7 +79,7 @@ fn a_checkpoint_without_a_head_takes_a_new_one() {
 fn positions_are_resampled_to_the_grid_of_the_model() {
     let reference = Fixture::load("timm_vit_resized");
     let expected: Tensor<3> = reference.tensor("io/resampled_pos_embed");
-    let shape = Shape { positions: 1 + 6 * 8, ..TIMM };
+    let shape = ToySize { positions: 1 + 6 * 8, ..TIMM };
     let options = LoadOptions { grid: Some([6, 8]), ..LoadOptions::default() };
     let loaded = fit(toy(shape), checkpoint("timm_vit_resized"), &options).unwrap();
     assert_eq!(loaded.resampled, Some([[4, 4], [6, 8]]));
@@ -89,14 +89,14 @@ fn positions_are_resampled_to_the_grid_of_the_model() {
 
 #[test]
 fn squares_are_found_without_being_told() {
-    let shape = Shape { positions: 1 + 36, ..TIMM };
+    let shape = ToySize { positions: 1 + 36, ..TIMM };
     let loaded = fit(toy(shape), checkpoint("timm_vit"), &LoadOptions::default()).unwrap();
     assert_eq!(loaded.resampled, Some([[4, 4], [6, 6]]));
     // a table without the class token, as in DeiT-III
     let mut patches = checkpoint("timm_vit");
     let table = floats(&patches.tensors["pos_embed"])[48..].to_vec();
     patches.tensors.insert("pos_embed".into(), TensorData::new(table, [1, 16, 48]));
-    let loaded = fit(toy(Shape { positions: 9, ..TIMM }), patches, &LoadOptions::default()).unwrap();
+    let loaded = fit(toy(ToySize { positions: 9, ..TIMM }), patches, &LoadOptions::default()).unwrap();
     assert_eq!(loaded.resampled, Some([[4, 4], [3, 3]]));
 }
 
@@ -115,7 +115,7 @@ fn a_rectangle_of_as_many_patches_is_another_grid() {
 fn a_grid_that_cannot_be_is_named() {
     let fail = |positions, grid, grid_from| {
         let options = LoadOptions { grid, grid_from, ..LoadOptions::default() };
-        fit(toy(Shape { positions, ..TIMM }), checkpoint("timm_vit"), &options).unwrap_err().to_string()
+        fit(toy(ToySize { positions, ..TIMM }), checkpoint("timm_vit"), &options).unwrap_err().to_string()
     };
     for (error, expected) in [
         (fail(49, None, None), "49 positions (a square and 1 tokens?), the checkpoint 17 (a square?)"),
@@ -137,7 +137,7 @@ fn a_checkpoint_with_a_value_that_is_not_finite_is_refused_by_name() {
 
 #[test]
 fn a_wrong_checkpoint_says_how_many_classes_it_has_or_what_it_looks_like() {
-    let error = fit(toy(Shape { classes: 5, ..TIMM }), checkpoint("timm_vit"), &LoadOptions::default()).unwrap_err();
+    let error = fit(toy(ToySize { classes: 5, ..TIMM }), checkpoint("timm_vit"), &LoadOptions::default()).unwrap_err();
     assert!(matches!(error, Error::Weights { classes: Some(10), looks_like: None, .. }), "{error:?}");
     let deit = crate::models::preset("deit-tiny").unwrap().config.init(&device::cpu()).unwrap();
     let tensors = shapes(&deit).into_iter().map(|(name, shape)| (name, TensorData::zeros::<f32, _>(shape))).collect();

@@ -79,7 +79,7 @@ fn a_run_brings_its_model_its_preprocessing_its_labels_and_its_best_weights() {
     assert_eq!(
         resolved(&path(&folder, "vit-nano/seed1")).unwrap().name,
         "vit-nano/seed1",
-        "a seed is told with its model"
+        "a seed is reported with its model"
     );
 }
 

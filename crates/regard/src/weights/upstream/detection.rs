@@ -74,7 +74,7 @@ pub(super) const DETECTRON2: Table = &[
 /// The first convolution, whose channels are BGR there and RGB here.
 const STEM: &str = "backbone.body.conv1.weight";
 
-/// Turns the channels of the first convolution; its own inverse.
+/// Reverses the channels of the first convolution; its own inverse.
 pub(super) fn turn_channels(tensors: &mut Tensors) {
     if let Some(stem) = tensors.get_mut(STEM)
         && let [outputs, 3, height, width] = stem.shape().to_vec()[..]

@@ -1,4 +1,4 @@
-//! Names of DETR: those of facebookresearch/detr are ours but for attention, Hugging Face has others.
+//! Names of DETR: those of facebookresearch/detr are ours except for attention, Hugging Face has others.
 
 use super::{FACEBOOK, Table, Upstream, named_by};
 use crate::Error;
@@ -91,8 +91,8 @@ pub(super) fn to_names(tensors: &Tensors, to: Upstream) -> Result<Tensors, Error
     }
 }
 
-/// The tensors of a DETR under the names of Hugging Face, where the trunk has those of transformers: it builds other trunks than
-/// ResNet-50 and ResNet-101 itself.
+/// The tensors of a DETR under the names of Hugging Face, where the trunk has those of transformers: it builds other trunks
+/// than ResNet-50 and ResNet-101 itself.
 ///
 /// # Errors
 /// When a tensor has no name there; all are listed.

@@ -13,7 +13,7 @@ fn rectangle([x1, y1, x2, y2]: [usize; 4]) -> (Picture, Bounds) {
     (Picture::new(SIZE, pixels).unwrap(), Bounds::from_pixel_corners(corners, SIZE))
 }
 
-/// Left, top, right and bottom of what is more white than black, in pixels.
+/// Left, top, right and bottom in pixels of the area that is more white than black.
 fn measured(picture: &Picture) -> Option<[f64; 4]> {
     let [_, columns] = picture.size();
     let white = |at: &usize| picture.pixels()[3 * at] > 127;
@@ -30,7 +30,7 @@ fn one(change: Geometric) -> Changes {
     Changes { from: SIZE, changes: vec![Change::Geometric(change)], erasure: None }
 }
 
-/// One of each, and the operations of RandAugment that move pixels.
+/// One of each kind, and the operations of RandAugment that move pixels.
 fn geometric_changes() -> Vec<Geometric> {
     let fill = [0; 3];
     let affine = |matrix| Geometric::Affine { matrix, fill };
@@ -102,7 +102,7 @@ fn an_object_is_dropped_when_nothing_or_too_little_of_it_is_left() {
     assert_eq!(corners, [20.0, 10.0, 30.0, 20.0]);
     assert_eq!(crop.objects(&objects, 0.25).len(), 2);
     assert_eq!(crop.objects(&objects, 0.26).len(), 1);
-    // what an annotation has outside of the picture is clipped, and not counted as lost
+    // the part of an annotation outside the picture is clipped, and does not count as lost
     let beyond = object([-20.0, 5.0, 20.0, 15.0]);
     assert_eq!(Changes::new(SIZE).objects(&[beyond], 1.0)[0].bounds.corners()[0], 0.0);
     assert_eq!(Changes::new(SIZE).objects(&[object([70.0, 5.0, 80.0, 15.0])], 0.0), []);
@@ -160,7 +160,7 @@ fn all_frames_of_a_clip_change_alike() {
         let changes = everything().draw(SIZE, &Preprocess::DEIT, [24, 24], &mut random);
         let clip = changes.clip(&vec![frame.clone(); 4], &Preprocess::DEIT).unwrap();
         assert!(clip.iter().all(|image| *image == clip[0]), "equal frames stay equal");
-        // and what happens to a frame is what would happen to it as a picture
+        // and a frame changes as it would as a picture
         let mut random = generator(5, Purpose::Augment, [0, place]);
         assert_eq!(clip[0], everything().apply(&frame, &Preprocess::DEIT, [24, 24], &mut random));
     }
@@ -169,7 +169,7 @@ fn all_frames_of_a_clip_change_alike() {
     assert!(error.contains("frame 1 has 5 x 4 pixels, others 60 x 40"), "{error}");
 }
 
-/// A rectangle that survives lands where its box says, whatever is drawn.
+/// For any draw, a rectangle that survives lands where its box says.
 fn check_draws(draw: impl Fn(u64) -> Changes) {
     let mut kept = 0;
     for place in 0..200 {
@@ -181,7 +181,7 @@ fn check_draws(draw: impl Fn(u64) -> Changes) {
             ..changes
         };
         let object = Object { class: 0, bounds, crowd: false };
-        // visible as a whole: what is cut off first and turned then has a looser box
+        // wholly visible: a box that is first clipped and then rotated is looser
         let Some(moved) = only.objects(&[object], 0.999).first().map(|object| object.bounds.pixel_corners(only.size()))
         else {
             continue;

@@ -1,17 +1,17 @@
-//! Parts of four pictures around a random point: small objects, many in a picture, and borders where none were.
+//! Mosaics: parts of four pictures around a random point, for small and crowded objects, and new borders.
 //!
-//! As in version 4 of YOLO (Bochkovskiy et al. 2020, arXiv:2004.10934), with pictures that cover their quarter instead of gray between
-//! them: each is resized, keeping its aspect, so that it covers its quarter, and a random part of it is taken.
+//! As in `YOLOv4` (Bochkovskiy et al. 2020, arXiv:2004.10934), except that pictures cover their quarter, without gray between
+//! them: each is resized to cover its quarter, keeping its aspect, and cropped at random.
 
 use rand::{Rng, RngExt as _};
 
 use super::super::{Change, Changes, Geometric};
 use crate::data::{Bounds, Filter, Object, Picture};
 
-/// The point where the quarters meet, as shares of the sides.
+/// The point where the quarters meet, as fractions of the sides.
 const MIDDLE: [f64; 2] = [0.3, 0.7];
 
-/// One picture of these rows and columns, and the objects of which at least the share `least` is left.
+/// A mosaic of these rows and columns, and the objects of which at least the fraction `least` is visible.
 ///
 /// # Panics
 /// When a side is less than two pixels: each quarter needs one.
@@ -52,7 +52,7 @@ pub fn mosaic(
     (Picture::new(size, pixels).expect("as many pixels as that"), objects)
 }
 
-/// The picture as large as the quarter or larger, of which a random part is taken.
+/// Resizes the picture to cover the quarter, then crops it at random.
 fn covering(from: [usize; 2], quarter: [usize; 2], random: &mut impl Rng) -> Changes {
     let scale = [0, 1].map(|axis| quarter[axis] as f64 / from[axis] as f64);
     let scale = scale[0].max(scale[1]);

@@ -66,7 +66,7 @@ fn a_small_picture_keeps_the_side_that_is_too_small_to_crop() {
 
 #[test]
 fn a_crop_keeps_boxes_by_detrs_rules() {
-    // `crop` of datasets/transforms.py: the offset taken off, clipped to the part, kept when both sides are above 0
+    // `crop` of datasets/transforms.py: shifted, clipped to the crop, kept if both sides are above 0
     let object = |x1, y1, x2, y2| Object {
         class: 0,
         bounds: Bounds::from_pixel_corners([x1, y1, x2, y2], [100, 200]),

@@ -1,6 +1,6 @@
-//! As much of YAML as `data.yaml` needs: texts, lists and maps of texts, each at the top level.
+//! The subset of YAML that `data.yaml` needs: strings, and lists and maps of strings, at the top level.
 //!
-//! Own code because the common crates are given up by their authors, and six keys need no parser of a language with anchors,
+//! Our own code because the common crates are unmaintained, and six keys do not need a parser with anchors,
 //! tags and types.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::{Error, file};
 
-/// Keys with their values; a text is a list of one, a map is a list in the order of its numbers.
+/// Keys with their values; a string is a list of one, a map is a list in the order of its numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Yaml(BTreeMap<String, Vec<String>>);
 
@@ -81,7 +81,7 @@ fn parse(text: &str) -> Result<Yaml, String> {
     Ok(yaml)
 }
 
-/// Numbers from 0 on without holes.
+/// Whether numbers are 0, 1, 2 .. without gaps.
 fn ordered(mut items: Vec<(usize, String)>) -> Result<Vec<String>, String> {
     items.sort_by_key(|(number, _)| *number);
     match items.iter().enumerate().find(|(place, (number, _))| place != number) {
@@ -95,7 +95,7 @@ fn numbered(item: &str) -> Option<(usize, String)> {
     Some((unquoted(number).parse().ok()?, unquoted(name)))
 }
 
-/// Up to a `#` outside of quotes, which begins a comment at the start or after a blank.
+/// Up to a `#` outside quotes, which begins a comment at the start or after a blank.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut before) = (None, ' ');
     for (place, letter) in line.char_indices() {
@@ -110,7 +110,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// The items of a list, cut at commas outside of quotes.
+/// The items of a list, cut at commas outside quotes.
 fn pieces(list: &str) -> Vec<String> {
     let (mut found, mut quote) = (vec![String::new()], None);
     for letter in list.chars() {

@@ -1,4 +1,4 @@
-//! What a detector costs, line by line as its forward pass runs.
+//! The costs of a DETR, in the order of its forward pass.
 
 use super::{Detr, ReferencePoints};
 use crate::cost::{Costed, Ledger, Work, size};
@@ -41,7 +41,7 @@ impl Costed for Detr {
             }
             ledger.part("norm", &decoder.norm, vec![decoder.layers.len() * queries, dim]);
         });
-        // every layer answers
+        // every layer makes predictions
         let answers = vec![decoder.layers.len() * queries, dim];
         ledger.part("class_embed", &self.class_embed, answers.clone());
         ledger.within("bbox_embed", |ledger| {

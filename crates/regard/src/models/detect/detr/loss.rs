@@ -1,8 +1,8 @@
-//! How wrong a detector is: every object belongs to one query, all other queries should have found nothing.
+//! The loss of DETR: every object is matched with one query, all other queries should predict "no object".
 //! Carion et al. 2020, arXiv:2005.12872, sections 3.1 and A.2.
 //!
-//! Each layer of the decoder has pairs of its own. What losses are divided by is known from the objects alone, so that
-//! several processes can add it up before.
+//! Each decoder layer has its own matching. The divisors of losses follow from the objects alone, so that
+//! several processes can sum them beforehand.
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
@@ -16,16 +16,16 @@ use crate::boxes::{giou, rows, to_tensor};
 use crate::data::Object;
 use crate::function::{cross_entropy, softmax};
 
-/// Weights of the parts of the loss, in the matching too; those of the paper by default.
+/// Weights of the parts of the loss and of the matching cost; by default the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DetrCriterion {
-    /// Of the cross-entropy.
+    /// Cross-entropy.
     pub class: f64,
-    /// Of the distance of centres and sides.
+    /// L1 distance of centres and sides.
     pub l1: f64,
     pub giou: f64,
-    /// What a query without an object counts in the cross-entropy; one with an object counts 1.
+    /// Weight of a query without an object in the cross-entropy; one with an object has weight 1.
     pub no_object: f64,
 }
 
@@ -35,18 +35,18 @@ impl Default for DetrCriterion {
     }
 }
 
-/// What losses are divided by: sums over the pictures of a batch, to be added up over processes.
+/// The divisors of the losses: sums over the pictures of a batch, to be summed over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DetrCounts {
     pub pictures: f64,
-    /// Objects, for boxes; at least 1 is used.
+    /// Number of objects, for boxes; at least 1 is used.
     pub objects: f64,
-    /// Objects that get a query: no more of a picture than there are queries.
+    /// Objects that are matched: per picture at most the number of queries.
     pub matched: f64,
 }
 
 impl DetrCounts {
-    /// Of these pictures, from their objects alone.
+    /// The counts of pictures, from their objects alone.
     #[must_use]
     pub fn of(pictures: &[Vec<Object>], queries: usize) -> Self {
         let of_picture = |objects: &Vec<Object>| {
@@ -78,18 +78,18 @@ pub struct LayerLosses {
     /// Distance of centres and sides.
     pub l1: Tensor<1>,
     pub giou: Tensor<1>,
-    /// Mean difference between the number of objects and of queries that think they have one; not learned.
+    /// Mean difference between the numbers of objects and of queries that predict one; not part of the loss.
     pub cardinality_error: f64,
 }
 
 /// The losses of a batch.
 #[derive(Clone, Debug)]
 pub struct DetrLosses {
-    /// What the gradient is of: the weighted sum over parts and layers.
+    /// The loss to differentiate: the weighted sum over parts and layers.
     pub total: Tensor<1>,
-    /// In the order of the decoder.
+    /// In the order of the decoder layers.
     pub layers: Vec<LayerLosses>,
-    /// Percent of matched queries of the last layer whose best class is another one; 100 when no query is matched.
+    /// Percent of matched queries of the last layer with a wrong best class; 100 if no query is matched.
     pub class_error: f64,
 }
 
@@ -104,27 +104,27 @@ impl DetrLosses {
         [("class", sum(|layer| &layer.class)), ("box", sum(|layer| &layer.l1)), ("giou", sum(|layer| &layer.giou))]
     }
 
-    /// Mean difference between the number of objects and of queries of the last layer that think they have one.
+    /// Mean difference between the numbers of objects and of queries of the last layer that predict one.
     #[must_use]
     pub fn cardinality_error(&self) -> f64 {
         self.layers.last().map_or(0.0, |layer| layer.cardinality_error)
     }
 }
 
-/// Class and cx, cy, w, h of the objects that a detector should find; crowds and boxes without sides are none.
+/// Class and cx, cy, w, h of the objects to detect, without crowds and boxes without sides.
 fn targets(objects: &[Object]) -> Vec<(usize, [f32; 4])> {
     let target = |object: &Object| {
         let bounds = object.bounds;
         (object.class, [bounds.cx, bounds.cy, bounds.w, bounds.h].map(|side| side as f32))
     };
-    // a NaN stays: matching reports it
+    // NaN is kept: matching reports it
     let counts = |object: &&Object| !(object.crowd || object.bounds.w <= 0.0 || object.bounds.h <= 0.0);
     objects.iter().filter(counts).map(target).collect()
 }
 
 impl DetrCriterion {
     /// # Errors
-    /// When a weight cannot work; the error names it.
+    /// When a weight is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
         let Self { class, l1, giou, no_object } = *self;
         for (field, weight) in [("class", class), ("l1", l1), ("giou", giou), ("no-object", no_object)] {
@@ -138,10 +138,10 @@ impl DetrCriterion {
     /// The losses of a batch, divided by `counts`: those of the batch, or of all processes together.
     ///
     /// # Errors
-    /// When an output or a box is not finite; the error names the picture by its number in the batch.
+    /// When an output or a box is not finite; the error names the picture by its index in the batch.
     ///
     /// # Panics
-    /// When there are other numbers of pictures, or an object's class is not among the detector's.
+    /// When the numbers of pictures differ, or an object's class is not among the detector's.
     pub fn losses(
         &self,
         output: &DetrOutput,
@@ -206,7 +206,7 @@ impl DetrCriterion {
         Ok((LayerLosses { class, l1, giou, cardinality_error }, class_error))
     }
 
-    /// The pairs of every picture.
+    /// The matched pairs of every picture.
     fn pairs(
         &self,
         probabilities: &[f32],

@@ -1,4 +1,4 @@
-//! Which query answers for which object: the assignment with the least cost over all pairs of a picture.
+//! Matches queries with objects: the assignment with minimum total cost for a picture.
 //! Kuhn 1955; here the shortest augmenting paths of Jonker and Volgenant in the form of scipy's `linear_sum_assignment`, which
 //! the reference uses: exact, rectangular, and equal costs go to the first query.
 
@@ -6,20 +6,20 @@ pub use regard_kernels::boxes::CostWeights;
 
 use crate::Error;
 
-/// A query and the object that it answers for.
+/// A query and its matched object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchedPair {
     pub query: usize,
     pub object: usize,
 }
 
-/// The pairs of a picture, by rising query: as many as there are queries or objects, whatever is less. With more objects than
-/// queries the dearest ones have none.
+/// The pairs of a picture, by rising query: as many as the smaller of the numbers of queries and objects. With more objects
+/// than queries, the most expensive ones are not matched.
 ///
 /// `probabilities` are `[Q, classes]`; boxes of queries and objects are cx, cy, w, h.
 ///
 /// # Errors
-/// When a cost is not finite: an output or a box was not. `picture` is its number in the batch, for the error.
+/// When a cost is not finite, because an output or a box is not. `picture` is its index in the batch, for the error.
 ///
 /// # Panics
 /// When lengths differ, or an object's class is not among the classes.
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::testing::noise;
 
-    /// Boxes inside of the picture, and probabilities of two classes.
+    /// Boxes inside the picture, and probabilities of two classes.
     fn boxes(count: usize, seed: u64) -> Vec<[f32; 4]> {
         let numbers: Vec<f32> = noise(4 * count, seed).iter().map(|x| 0.5 + 0.2 * x.clamp(-2.0, 2.0)).collect();
         numbers.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).collect()
@@ -68,7 +68,7 @@ mod tests {
         match_objects(0, CostWeights::DETR, (&probabilities, 2), queries, objects).unwrap()
     }
 
-    /// The least cost over all assignments, by trying them all.
+    /// The minimum cost over all assignments, by brute force.
     fn least(costs: &[f32], columns: usize, row: usize, taken: &mut Vec<usize>, left: usize) -> f32 {
         let rows = costs.len() / columns;
         if left == 0 {

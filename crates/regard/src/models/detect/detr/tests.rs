@@ -14,7 +14,7 @@ fn ledger(config: &DetrConfig, image: [usize; 2]) -> Ledger {
     config.ledger(image).unwrap()
 }
 
-/// Parameters as the paper counts them: without the stem and the first stage, which it does not train.
+/// Parameters as the paper counts them: without the frozen stem and first stage.
 fn trained(ledger: &Ledger) -> u64 {
     let frozen = ["backbone.0.body.conv1", "backbone.0.body.layer1."];
     let lines = ledger.lines().iter().filter(|line| !frozen.iter().any(|start| line.name.starts_with(start)));
@@ -159,7 +159,7 @@ fn it_equals_facebooks_from_the_trunk_to_the_answer() {
                 assert_close(found, &expected.clone().narrow(0, layer, 1).squeeze_dim(0), 1e-4);
             }
         }
-        // nobody listens: the fused kernels
+        // nothing is recorded: the fused kernels
         let silent = detr.forward(&images, &mut Pass::silent());
         assert_close(&silent.logits[last], &fixture.tensor("io/logits"), 1e-4);
         assert_close(&silent.boxes[last], &fixture.tensor("io/boxes"), 1e-4);
@@ -239,7 +239,7 @@ fn how_much_padding_there_is_changes_nothing_and_nobody_looks_at_it() {
     for (queries, norm) in KINDS {
         let detr = stirred(tiny(queries, norm).init(&device::cpu()).unwrap());
         let picture = random([1, 3, 48, 64], 1);
-        // far enough that cells of the picture do not see the end of the padding
+        // far enough that cells of the picture do not depend on the end of the padding
         let [near, far] = [64, 128].map(|more| {
             let [rows, columns] = [48 + more, 64 + more];
             let pixels = Tensor::<4>::zeros([1, 3, rows, columns], &device::cpu());
@@ -305,7 +305,7 @@ fn a_gradient_reaches_every_parameter_in_training() {
         let criterion = DetrCriterion::default();
         let losses = criterion.losses(&output, &pictures, &DetrCounts::of(&pictures, 6)).unwrap();
         let missing = without_gradient(&detr, &losses.total.backward());
-        // the first self-attention sees zeros: values are all alike, whatever queries and keys are
+        // the first self-attention gets zeros: all values are the same for any queries and keys
         let first =
             ["self_attn.in_proj.weight", "norm1.weight"].map(|name| format!("transformer.decoder.layers.0.{name}"));
         let alike = |name: &String| first.contains(name);
@@ -325,7 +325,7 @@ fn reference_points_start_as_a_grid_and_boxes_around_them() {
     // rows of four and of three
     let expected = [0.125, 0.25, 0.375, 0.25, 0.625, 0.25, 0.875, 0.25, 1.0 / 6.0, 0.75, 0.5, 0.75, 5.0 / 6.0, 0.75];
     assert!(points.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{points:?}");
-    // a query looks most at the cell of its point
+    // a query attends most to the cell of its point
     let cells = Cells { batch: 1, size: [2, 4], padding: None };
     let bias = detr.reference.as_ref().unwrap().bias(1, &cells, &device::cpu());
     assert_eq!(bias.dims(), [1, 2, 7, 8]);

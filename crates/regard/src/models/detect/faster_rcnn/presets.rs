@@ -16,7 +16,7 @@ const R50: &str = "resnet-50";
 const R101: &str = "resnet-101";
 
 impl FasterRcnnConfig {
-    /// `fasterrcnn_resnet50_fpn`, and with deeper trunks; norms of ImageNet stay as they are.
+    /// `fasterrcnn_resnet50_fpn`, and with deeper trunks; norms of ImageNet are frozen.
     ///
     /// `COCO_V1` of torchvision was trained with an epsilon of 0 in them, which `trunk.norm` can say.
     #[must_use]
@@ -55,7 +55,7 @@ impl FasterRcnnConfig {
         }
     }
 
-    /// `fasterrcnn_resnet50_fpn_v2`: norms are trained, everywhere; regions go through convolutions.
+    /// `fasterrcnn_resnet50_fpn_v2`: all norms are trained; regions go through convolutions.
     #[must_use]
     pub fn torchvision_v2() -> Self {
         let v1 = Self::torchvision_v1(R50);

@@ -1,6 +1,6 @@
-//! What is in a region: its features as a small grid, a few layers, a class and a box for each class.
+//! The second stage: the features of a region as a small grid, a few layers, a class and a box for each class.
 //!
-//! As torchvision's `RoIHeads`, with the choices in which detectron2 differs.
+//! As torchvision's `RoIHeads`, with options for the differences of detectron2.
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rpn::Proposal;
 use crate::boxes::{
-    Balance, BoxCoder, Corners, Draw, Level, LevelRule, Match, Matcher, RoiAlign, Sampler, SamplingPoints, clip,
+    Balance, BoxCoder, Corners, DrawId, Level, LevelRule, Match, Matcher, RoiAlign, Sampler, SamplingPoints, clip,
     has_sides, nms_by_class, roi_align_levels, rows, smooth_l1, to_tensor,
 };
 use crate::convolution::Convolve;
@@ -20,7 +20,7 @@ use crate::layers::{BatchNorm, Linear, check_size, square};
 use crate::models::detect::{DetectionLimits, Targets, detection};
 use crate::{Error, Pass};
 
-/// How regions are read, what is learned from them, and what becomes an answer.
+/// How regions are pooled, sampled for training, and turned into detections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegionsConfig {
@@ -29,7 +29,7 @@ pub struct RegionsConfig {
     pub rule: LevelRule,
     /// Rows and columns of a region's grid.
     pub grid: usize,
-    /// Points of a cell along an axis; none is about one for each pixel of the map.
+    /// Sampling points of a cell along an axis; `None` is about one for each pixel of the map.
     pub points: Option<usize>,
     /// Pixels have their centres at halves.
     pub aligned: bool,
@@ -39,21 +39,21 @@ pub struct RegionsConfig {
     pub sample: Balance,
     /// Where the box loss becomes linear; 0 is L1.
     pub beta: f64,
-    /// Answers with a shorter side are left out.
+    /// Detections with a shorter side are dropped.
     pub smallest: f32,
 }
 
-/// What stands between a grid and the answers.
+/// The box head, between a grid and the predictors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BoxHeadKind {
-    /// Two linear maps.
+    /// Two linear layers.
     Linear { hidden: usize },
-    /// 3x3 convolutions with norms, then a linear map.
+    /// 3x3 convolutions with norms, then a linear layer.
     Convolutions { layers: usize, hidden: usize },
 }
 
-/// Which logit says that there is no object.
+/// Which logit is the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Background {
@@ -72,7 +72,7 @@ impl Background {
         }
     }
 
-    /// The logit of no object.
+    /// The background logit.
     const fn none(self, classes: usize) -> usize {
         match self {
             Self::First => 0,
@@ -151,7 +151,7 @@ pub struct BoxPredictor {
     pub bbox_pred: Linear,
 }
 
-/// What is said of regions.
+/// The outputs for regions.
 #[derive(Clone, Debug)]
 pub struct RegionOutput {
     /// `[R, classes + 1]`
@@ -160,19 +160,19 @@ pub struct RegionOutput {
     pub deltas: Tensor<2>,
 }
 
-/// An answer, and the region that gave it.
+/// A detection and its region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegionDetection {
     pub detection: crate::data::Detection,
-    /// Its number among the regions of the batch.
+    /// The index of the region in the batch.
     pub region: usize,
 }
 
-/// Regions of a batch that learn.
+/// The sampled regions of a batch.
 pub(super) struct SampledRegions {
     images: Vec<usize>,
     corners: Vec<Corners>,
-    /// Of each region the logit that shall be the largest.
+    /// The target logit of each region.
     labels: Vec<usize>,
     /// Regions with objects, and the objects.
     positive: Vec<(usize, Corners)>,
@@ -220,7 +220,7 @@ impl RoiHeads {
         }
     }
 
-    /// Regions that learn: of proposals and the objects themselves, some with objects and some without.
+    /// Samples regions from the proposals and the objects themselves, some with objects and some without.
     pub(super) fn sample(
         &self,
         proposals: &[Vec<Proposal>],
@@ -238,7 +238,7 @@ impl RoiHeads {
                 matches.iter().enumerate().filter(|(_, matched)| wanted(matched)).map(|(at, _)| at).collect()
             };
             let all = [of(|matched| matched.object().is_some()), of(|matched| *matched == Match::Background)];
-            let drawn = sampler.sample(Draw::Regions { image }, &all[0], &all[1], self.config.sample);
+            let drawn = sampler.sample(DrawId::Regions { image }, &all[0], &all[1], self.config.sample);
             for &candidate in drawn.iter().flatten() {
                 let label = match matches[candidate].object() {
                     Some(object) => {
@@ -271,7 +271,7 @@ impl RoiHeads {
         let boxes = output.deltas.dims()[1] / 4;
         let (mut numbers, mut references, mut objects) = (Vec::new(), Vec::new(), Vec::new());
         for &(region, object) in &sampled.positive {
-            // the background's box, if it has one, is the first: logits and boxes have the same numbers
+            // the background's box, if it has one, is the first: logits and boxes have the same indices
             numbers.push(region * boxes + sampled.labels[region]);
             references.push(sampled.corners[region]);
             objects.push(object);
@@ -281,7 +281,7 @@ impl RoiHeads {
         [class, smooth_l1(deltas, wanted, self.config.beta).sum().div_scalar(count as f64)]
     }
 
-    /// The objects of pictures of these sizes; `regions` are those of each picture.
+    /// The detections of pictures of these sizes; `regions` are those of each picture.
     pub(super) fn read_out(
         &self,
         output: &RegionOutput,
@@ -326,13 +326,13 @@ impl RoiHeads {
         found
     }
 
-    /// The logit of a class of a region, to be differentiated: `[1]`.
+    /// The logit of a class of a region, for differentiation: `[1]`.
     pub(super) fn logit(&self, output: &RegionOutput, region: usize, class: usize) -> Tensor<1> {
         let logit = self.config.background.logit(class);
         output.logits.clone().narrow(0, region, 1).narrow(1, logit, 1).reshape([1])
     }
 
-    /// Writes the costs for so many regions of levels of a width.
+    /// Adds the costs for a number of regions of levels of a width.
     pub(super) fn cost(&self, width: usize, regions: usize, ledger: &mut Ledger) {
         let grid = self.config.grid;
         let outputs = regions * width * grid * grid;
@@ -348,7 +348,7 @@ impl RoiHeads {
                 hidden
             }
             BoxHead::Convolution(head) => {
-                // grids one below the other cost what they cost apart
+                // stacked grids cost as much as separate ones
                 let mut shape = vec![width, regions * grid, grid];
                 for (index, (conv, norm)) in head.conv.iter().enumerate() {
                     ledger.within(format!("conv.{index}"), |ledger| {

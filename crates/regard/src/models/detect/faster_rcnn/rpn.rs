@@ -1,7 +1,7 @@
-//! Region proposals: where there may be objects of any class, at every place of every level.
+//! Region proposals: objectness and a box at every cell of every level.
 //!
-//! As torchvision's `RegionProposalNetwork`. detectron2 divides the losses by the number that shall be sampled, here it is
-//! the number that was: they differ for pictures with too few anchors alone.
+//! As torchvision's `RegionProposalNetwork`. detectron2 divides the losses by the nominal number of samples, here by
+//! the actual number: they differ only for pictures with too few anchors.
 
 use burn::module::{Initializer, Module};
 use burn::nn::conv::Conv2d;
@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::boxes::{
-    Anchors, Balance, BoxCoder, Corners, Draw, Level, Match, Matcher, Sampler, binary_cross_entropy, clip, has_sides,
+    Anchors, Balance, BoxCoder, Corners, DrawId, Level, Match, Matcher, Sampler, binary_cross_entropy, clip, has_sides,
     nms_by_class, rows, smooth_l1, to_tensor,
 };
 use crate::convolution::Convolve;
@@ -19,32 +19,32 @@ use crate::layers::biased;
 use crate::models::detect::{Targets, best_of, per_anchor};
 use crate::{Error, Pass};
 
-/// Anchors, what is learned from them, and how many become proposals.
+/// Anchors, their sampling for training, and the number of proposals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RpnConfig {
     pub anchors: Anchors,
-    /// 3x3 convolutions before the two answers.
+    /// Number of 3x3 convolutions before the two predictors.
     pub layers: usize,
     pub matcher: Matcher,
     pub sample: Balance,
     pub training: ProposalCount,
     pub inference: ProposalCount,
-    /// Of two proposals of a level that overlap more than this, the better one.
+    /// Non-maximum suppression per level: IoU above which the worse proposal is dropped.
     pub overlap: f64,
-    /// Proposals with a shorter side are left out.
+    /// Proposals with a shorter side are dropped.
     pub smallest: f32,
     /// Where the box loss becomes linear; 0 is L1.
     pub beta: f64,
 }
 
-/// How many proposals there are.
+/// Numbers of proposals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProposalCount {
-    /// Of a level before suppression.
+    /// Per level, before suppression.
     pub before: usize,
-    /// Of a picture after it.
+    /// Per picture, after suppression.
     pub after: usize,
 }
 
@@ -69,7 +69,7 @@ impl RpnConfig {
     }
 }
 
-/// The network that proposes; made with the detector.
+/// The region proposal network; made with the detector.
 #[derive(Module, Debug)]
 pub struct Rpn {
     pub head: RpnHead,
@@ -85,7 +85,7 @@ pub struct RpnHead {
     pub bbox_pred: Conv2d,
 }
 
-/// What is said of every anchor, the levels one after the other.
+/// The outputs for every anchor, level by level.
 #[derive(Clone, Debug)]
 pub struct RpnOutput {
     /// `[B, N]`
@@ -97,7 +97,7 @@ pub struct RpnOutput {
     pub levels: Vec<usize>,
 }
 
-/// A proposal and how likely there is an object in it.
+/// A proposal and its objectness.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proposal {
     pub corners: Corners,
@@ -123,7 +123,7 @@ impl Rpn {
         RpnOutput { objectness: Tensor::cat(objectness, 1), deltas: Tensor::cat(deltas, 1), anchors, levels: counts }
     }
 
-    /// The proposals of pictures of these sizes, the best first. They have no gradient.
+    /// The proposals of pictures of these sizes, best first. They have no gradient.
     pub(super) fn proposals(&self, output: &RpnOutput, sizes: &[[usize; 2]], training: bool) -> Vec<Vec<Proposal>> {
         let count = output.anchors.len();
         let objectness = output.objectness.clone().into_data();
@@ -169,7 +169,7 @@ impl Rpn {
                 matches.iter().enumerate().filter(|(_, matched)| wanted(matched)).map(|(anchor, _)| anchor).collect()
             };
             let all = [of(|matched| matched.object().is_some()), of(|matched| *matched == Match::Background)];
-            let drawn = sampler.sample(Draw::Anchors { image }, &all[0], &all[1], self.config.sample);
+            let drawn = sampler.sample(DrawId::Anchors { image }, &all[0], &all[1], self.config.sample);
             for (drawn, label) in drawn.iter().zip([1.0, 0.0]) {
                 sampled.extend(drawn.iter().map(|anchor| image * count + anchor));
                 labels.extend(drawn.iter().map(|_| label));
@@ -197,7 +197,7 @@ impl Rpn {
         [class, boxes.sum().div_scalar(number as f64)]
     }
 
-    /// Writes the costs for levels of these shapes.
+    /// Adds the costs for levels of these shapes.
     pub(super) fn cost(&self, levels: &[Vec<usize>], ledger: &mut Ledger) {
         for (index, level) in levels.iter().enumerate() {
             let write = |ledger: &mut Ledger| {

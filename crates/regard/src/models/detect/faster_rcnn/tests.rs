@@ -1,7 +1,7 @@
 use super::super::backbone::tiny_trunk;
 use super::super::per_anchor;
 use super::*;
-use crate::boxes::{Anchors, Balance, Draw, LevelRule, Match, RandomSampler};
+use crate::boxes::{Anchors, Balance, DrawId, LevelRule, Match, RandomSampler};
 use crate::cost::Convention;
 use crate::data::Bounds;
 use crate::device;
@@ -81,17 +81,17 @@ fn objects(fixture: &Fixture, image: usize) -> Vec<Object> {
     pairs.map(|(label, corners)| Object { class: label - 1, bounds: bounds(corners), crowd: false }).collect()
 }
 
-/// What torchvision drew.
+/// torchvision's samples.
 struct Recorded<'a>(&'a Fixture);
 
 impl Sampler for Recorded<'_> {
-    fn sample(&self, draw: Draw, positive: &[usize], negative: &[usize], _: Balance) -> [Vec<usize>; 2] {
+    fn sample(&self, draw: DrawId, positive: &[usize], negative: &[usize], _: Balance) -> [Vec<usize>; 2] {
         let drawn: Vec<usize> = match draw {
-            Draw::Anchors { image } => ["positive", "negative"]
+            DrawId::Anchors { image } => ["positive", "negative"]
                 .iter()
                 .flat_map(|kind| self.0.indices(&format!("io/train.rpn.{image}.{kind}")))
                 .collect(),
-            Draw::Regions { image } => self.0.indices(&format!("io/train.roi.{image}.sampled")),
+            DrawId::Regions { image } => self.0.indices(&format!("io/train.roi.{image}.sampled")),
         };
         let of = |all: &[usize]| drawn.iter().copied().filter(|index| all.contains(index)).collect::<Vec<_>>();
         let sampled = [of(positive), of(negative)];

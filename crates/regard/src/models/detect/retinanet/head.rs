@@ -11,18 +11,18 @@ use crate::cost::{Costed, Ledger, Work};
 use crate::layers::{GroupNorm, LocalAttention, LocalAttentionConfig, Pointwise, biased, check_size, square};
 use crate::{Error, Pass};
 
-/// How a head looks at a level.
+/// The configuration of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadConfig {
-    /// Layers before the last one.
+    /// Number of layers before the last one.
     pub layers: usize,
     pub kind: HeadKind,
-    /// Groups of the norms after each layer but the last; none has no norms.
+    /// Groups of the norms after each layer except the last; `None` for no norms.
     pub groups: Option<usize>,
 }
 
-/// What mixes pixels.
+/// The kind of layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeadKind {
@@ -32,12 +32,12 @@ pub enum HeadKind {
     Attention { heads: usize, window: usize },
 }
 
-/// All weights start so, values of attention too.
+/// The initialisation of all weights, also of attention values.
 const NORMAL: Initializer = Initializer::Normal { mean: 0.0, std: 0.01 };
 
 impl HeadConfig {
-    /// A head of maps of `width` channels that gives `outputs` of them; biases of the last layer start at `bias`.
-    pub(super) fn init(&self, width: usize, outputs: usize, bias: f64, device: &Device) -> Result<Head, Error> {
+    /// A head from `width` to `outputs` channels; biases of the last layer start at `bias`.
+    pub(super) fn init(&self, width: usize, outputs: usize, bias: f64, device: &Device) -> Result<TowerParts, Error> {
         check_size("width", width)?;
         if self.layers > 64 {
             return Err(Error::config("layers", format!("must be at most 64, got {}", self.layers)));
@@ -56,17 +56,17 @@ impl HeadConfig {
                 Last::Attention((attention(width, heads, window, device)?, Pointwise { weight, bias: Some(bias) }))
             }
         };
-        Ok(Head { conv: (0..self.layers).map(layer).collect::<Result<_, Error>>()?, last })
+        Ok(TowerParts { conv: (0..self.layers).map(layer).collect::<Result<_, Error>>()?, last })
     }
 
-    fn layer(&self, width: usize, normed: bool, device: &Device) -> Result<Layer, Error> {
+    fn layer(&self, width: usize, normed: bool, device: &Device) -> Result<TowerLayer, Error> {
         match self.kind {
             // a norm has a bias of its own
             HeadKind::Convolution if normed => {
-                Ok(Layer::Convolution(square([width; 2], 3).with_initializer(NORMAL).init(device)))
+                Ok(TowerLayer::Convolution(square([width; 2], 3).with_initializer(NORMAL).init(device)))
             }
-            HeadKind::Convolution => Ok(Layer::Convolution(biased([width; 2], 3, 1, NORMAL, device))),
-            HeadKind::Attention { heads, window } => attention(width, heads, window, device).map(Layer::Attention),
+            HeadKind::Convolution => Ok(TowerLayer::Convolution(biased([width; 2], 3, 1, NORMAL, device))),
+            HeadKind::Attention { heads, window } => attention(width, heads, window, device).map(TowerLayer::Attention),
         }
     }
 }
@@ -78,21 +78,21 @@ fn attention(width: usize, heads: usize, window: usize, device: &Device) -> Resu
     Ok(attention)
 }
 
-/// A tower and the layer behind it, before they get torchvision's names.
-pub(super) struct Head {
-    pub conv: Vec<(Layer, Option<GroupNorm>)>,
+/// A tower and its last layer, before they get torchvision's names.
+pub(super) struct TowerParts {
+    pub conv: Vec<(TowerLayer, Option<GroupNorm>)>,
     pub last: Last,
 }
 
 /// A layer of a tower.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a head has a few
-pub enum Layer {
+pub enum TowerLayer {
     Convolution(Conv2d),
     Attention(LocalAttention),
 }
 
-/// The layer behind a tower.
+/// The last layer of a head.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a head has one
 pub enum Last {
@@ -103,7 +103,7 @@ pub enum Last {
 
 /// A head under the name that its last layer has in torchvision.
 pub(super) struct NamedHead<'a> {
-    pub conv: &'a [(Layer, Option<GroupNorm>)],
+    pub conv: &'a [(TowerLayer, Option<GroupNorm>)],
     pub name: &'static str,
     pub last: &'a Last,
 }
@@ -113,8 +113,8 @@ impl NamedHead<'_> {
     pub fn forward(&self, mut map: Tensor<4>, level: usize, pass: &mut Pass) -> Tensor<4> {
         for (index, (layer, norm)) in self.conv.iter().enumerate() {
             map = match layer {
-                Layer::Convolution(convolution) => convolution.convolve(map),
-                Layer::Attention(attention) => {
+                TowerLayer::Convolution(convolution) => convolution.convolve(map),
+                TowerLayer::Attention(attention) => {
                     pass.within(format!("conv.{index}.0.level{level}"), |pass| attention.forward(map, pass)).out
                 }
             };
@@ -138,8 +138,8 @@ impl Costed for NamedHead<'_> {
         for (index, (layer, norm)) in self.conv.iter().enumerate() {
             ledger.within(format!("conv.{index}"), |ledger| {
                 shape = match layer {
-                    Layer::Convolution(convolution) => ledger.part("0", convolution, shape.clone()),
-                    Layer::Attention(attention) => ledger.part("0", attention, shape.clone()),
+                    TowerLayer::Convolution(convolution) => ledger.part("0", convolution, shape.clone()),
+                    TowerLayer::Attention(attention) => ledger.part("0", attention, shape.clone()),
                 };
                 if let Some(norm) = norm {
                     ledger.part("1", norm, shape.clone());

@@ -19,7 +19,7 @@ fn resnet50() -> TrunkConfig {
 }
 
 impl RetinaNetConfig {
-    /// `retinanet_resnet50_fpn`: norms of ImageNet stay as they are.
+    /// `retinanet_resnet50_fpn`: norms of ImageNet are frozen.
     ///
     /// `COCO_V1` of torchvision was trained with an epsilon of 0 in them, which `trunk.norm` can say.
     #[must_use]
@@ -39,7 +39,7 @@ impl RetinaNetConfig {
         }
     }
 
-    /// `retinanet_resnet50_fpn_v2`: norms are trained, heads have norms of groups, boxes learn by their overlap.
+    /// `retinanet_resnet50_fpn_v2`: norms are trained, heads have group norms, boxes have a GIoU loss.
     #[must_use]
     pub fn torchvision_v2() -> Self {
         let pyramid = PyramidOptions { width: 256, norm: false, extra: ExtraLevels::OfLastMap };
@@ -95,7 +95,7 @@ const fn preset(
     DetectorPreset { name, paper, preprocess: DetectionPreprocess::TORCHVISION, config }
 }
 
-/// For small pictures as they are.
+/// For small pictures without resizing.
 const fn nano(
     name: &'static str,
     paper: &'static str,

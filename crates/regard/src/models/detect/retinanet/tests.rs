@@ -112,7 +112,7 @@ fn anchors_are_matched_as_in_torchvision() {
     }
 }
 
-/// The gradients of a fixture: some whole, of all the lengths.
+/// The gradients of a fixture: some in full, of all the norms.
 fn assert_gradients(fixture: &Fixture, model: &impl Module, of: &Gradients) {
     let found = gradients(model, of);
     for name in fixture.names("io/grad.") {
@@ -154,7 +154,7 @@ fn heads_of_attention_are_those_of_their_reference() {
     let config = HeadConfig { layers: 4, kind, groups: None };
     let class = config.init(width, places * classes, 0.0, &device).unwrap();
     let boxes = config.init(width, places * 4, 0.0, &device).unwrap();
-    let heads = Heads {
+    let heads = RetinaNetHead {
         classification_head: ClassificationHead { conv: class.conv, cls_logits: class.last },
         regression_head: RegressionHead { conv: boxes.conv, bbox_reg: boxes.last },
     };

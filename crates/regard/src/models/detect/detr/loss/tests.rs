@@ -121,7 +121,7 @@ fn a_crowd_is_no_object() {
 
 #[test]
 fn class_error_and_cardinality_are_those_of_the_last_layer() {
-    // two queries say class 0, one says nothing; the object is of class 0 or 1
+    // two queries predict class 0, one predicts no object; the object is of class 0 or 1
     let logits = Tensor::<3>::from_floats([[[9.0, 0.0, 0.0], [9.0, 0.0, 0.0], [0.0, 0.0, 9.0]]], &device::cpu());
     let boxes = Tensor::<3>::from_floats([[[0.5, 0.5, 0.2, 0.2]; 3]], &device::cpu());
     let output = DetrOutput { logits: vec![logits], boxes: vec![boxes] };

@@ -1,4 +1,4 @@
-//! Three steps of training as facebookresearch/detr takes them: a slower trunk, a frozen stem and first stage, clipping.
+//! Three training steps as in facebookresearch/detr: a slower trunk, a frozen stem and first stage, clipping.
 
 use burn::module::{ModuleVisitor, Param};
 use burn::tensor::Gradients;
@@ -8,7 +8,7 @@ use super::*;
 use crate::data::Object;
 use crate::testing::Tensors;
 
-/// The gradients of what is trained, by the names of the fixture.
+/// The gradients of trained parameters, by the names of the fixture.
 struct Gradient<'a> {
     path: weights::ModulePath,
     gradients: &'a Gradients,
@@ -84,7 +84,7 @@ fn three_steps_are_facebooks() {
                 let ours = found.iter().find(|(ours, _)| their(ours) == name);
                 let (_, gradient) = ours.unwrap_or_else(|| panic!("no gradient of `{name}`"));
                 let expected = fixture.values(&format!("io/first_grad_norm.{name}"))[0];
-                // what cancels is held to the scale of the whole
+                // gradients that cancel are compared at the scale of the whole
                 let slack = 1e-3 * f64::from(expected) + 1e-6 * length;
                 assert!((norm(gradient) - f64::from(expected)).abs() <= slack, "{name}: {} {expected}", norm(gradient));
             }
@@ -118,7 +118,7 @@ fn three_steps_are_facebooks() {
     let end = weights::tensors(&detr);
     let length = fixture.values("io/grad_norms")[0];
     for name in fixture.names("io/moved.") {
-        // queries and keys of the first self-attention see values that are all alike: their gradient is rounding alone
+        // the values of the first self-attention are all the same: gradients of its queries and keys are rounding errors
         if fixture.values(&format!("io/first_grad_norm.{name}"))[0] < 1e-6 * length {
             assert_eq!(name, "transformer.decoder.layers.0.self_attn.in_proj_weight");
             continue;
