@@ -5,6 +5,7 @@
 //! [`load`](fn@load) (tensors into a model). [`export`](fn@export) is the reverse.
 
 mod address;
+mod bert;
 mod detector;
 mod embedded;
 mod export;
@@ -30,6 +31,7 @@ mod upstream;
 
 pub use crate::download::Progress;
 pub use address::Address;
+pub use bert::{LoadedBert, SentenceVectors, bert_config, bert_names, load_bert, load_bert_folder};
 pub use detector::{
     DetectorSource, EMBEDDED_DETECTORS, EmbeddedDetector, LoadedDetector, begin_detector, fill_trunk, is_detector,
     resolve_detector,
