@@ -15,3 +15,4 @@ pub use classify::{
 };
 pub use text::{TextPreset, bert, language_model, rnn_search, transformer, translator};
 pub use video::{ClipPreset, timesformer};
+pub use vision_language::{VisionLanguageConfig, VisionLanguageInput, VisionLanguageModel, VisionLanguageOutput};
