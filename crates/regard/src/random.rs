@@ -29,6 +29,8 @@ pub enum Purpose {
     Mask,
     /// Which token a causal language model writes.
     NextToken,
+    /// Where the centroids of a cluster start.
+    Cluster,
     /// The embedded worlds: what is in a picture. Its number is fixed, since their bytes depend on it.
     World = 32,
 }

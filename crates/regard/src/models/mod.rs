@@ -6,11 +6,13 @@ pub mod detect;
 mod limits;
 pub mod text;
 pub mod video;
+pub mod vision_language;
 
 pub use classify::{
     AnyPreset, Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset,
     StagedBackbone, Trunk, TrunkConfig, TrunkStage, deit, deit3, non_local_resnet, preset, presets, regnet, resnet,
     san, sasa, vit,
 };
-pub use text::{TextPreset, language_model, rnn_search, transformer, translator};
+pub use text::{TextPreset, bert, language_model, rnn_search, transformer, translator};
 pub use video::{ClipPreset, timesformer};
+pub use vision_language::{VisionLanguageConfig, VisionLanguageInput, VisionLanguageModel, VisionLanguageOutput};
