@@ -6,7 +6,7 @@ use regard::report::Table;
 use regard::report::figure::{Bar, Bars, Figure as _};
 use regard::tasks::AnyRecipe;
 use regard::train::{NamedResult, SingleProcess, TrainOptions, read_history};
-use regard::weights::EMBEDDED;
+use regard::weights::{EMBEDDED, EMBEDDED_VIDEOS};
 use serde::Serialize;
 use std::fs;
 use std::io::{Write, stderr};
@@ -185,6 +185,7 @@ fn entrant(recipe: &AnyRecipe, name: &str, device: &Device) -> Result<Entrant, F
     let model = name.split('+').next().unwrap_or_default();
     let trained = Path::new(name).join("model.toml").is_file()
         || EMBEDDED.iter().any(|one| one.name == name)
+        || EMBEDDED_VIDEOS.iter().any(|one| one.name == name)
         || model.contains('=')
         || name.starts_with("hf:");
     if !trained {

@@ -13,9 +13,9 @@ pub fn recipe(folder: &Path) -> Option<AnyRecipe> {
     AnyRecipe::from_toml(&read_recipe_text(folder).ok()?).ok()
 }
 
-/// Whether the models of a recipe find boxes.
-pub const fn is_detector(recipe: &AnyRecipe) -> bool {
-    matches!(recipe, AnyRecipe::Detect(_))
+/// Whether the models of a recipe answer with classes, for whatever input.
+pub const fn has_classes(recipe: &AnyRecipe) -> bool {
+    matches!(recipe, AnyRecipe::Classify(_) | AnyRecipe::Detect(_) | AnyRecipe::Clips(_))
 }
 
 /// Whether the models of a recipe answer with classes, which more can be said about.

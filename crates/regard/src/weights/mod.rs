@@ -27,6 +27,7 @@ mod timm;
 #[cfg(test)]
 mod toy;
 mod upstream;
+mod video;
 
 pub use crate::download::Progress;
 pub use address::Address;
@@ -53,3 +54,4 @@ pub use timesformer::{load_timesformer, start_timesformer};
 pub use timm::timm_name;
 use upstream::to_transformers_names;
 pub use upstream::{Upstream, recognise, to_detector_names, translate};
+pub use video::{EMBEDDED_VIDEOS, EmbeddedVideo, LoadedVideo, VideoSource, begin_video, is_video, resolve_video};

@@ -1,6 +1,7 @@
 //! Clips with a class, wherever they come from: files of video, folders of frames, and the embedded world.
 
 mod sample;
+mod sampling_file;
 
 pub use sample::{FrameSampling, TestCrop, short_side_size};
 
