@@ -306,7 +306,7 @@ mod tests {
     fn distances_are_those_of_a_layer_that_looks_at_the_next_frame_or_at_the_last_column() {
         let axes = Axes::Clip { prefix: 1, frames: 2, size: [1, 2] };
         let attention = |targets: [usize; 5]| {
-            let mut weights = vec![0.0; 25];
+            let mut weights = vec![0.0f32; 25];
             targets.iter().enumerate().for_each(|(query, key)| weights[5 * query + key] = 1.0);
             let geometry = Geometry::everywhere(axes.clone(), axes.clone());
             Attention::new("layer.weights", geometry, &TensorData::new(weights, [1, 1, 5, 5]), Some([8, 16])).unwrap()
