@@ -12,6 +12,8 @@ DETECTORS = [
     ("retinanet-resnet50-fpn", [640, 640]),
     ("faster-rcnn-resnet50-fpn", [640, 640]),
 ]
+# model of video, clips of a batch
+VIDEOS = [("timesformer-base", 1), ("i3d-50-nl5", 1)]
 # eight bits against our own f32
 INT8 = [row for row in VITS if "tiny" not in row[0]]
 TRAINED = [
@@ -58,6 +60,10 @@ def by_layers(preset, batch):
 
 def detection(preset, size):
     return Ours("Detection", f"detection {preset} {size[0]}x{size[1]}", f"detect {preset} {size[0]} {size[1]}")
+
+
+def video(preset, batch):
+    return Ours("Video", f"inference {preset} x{batch}", f"clips {preset} {batch}")
 
 
 def int8(preset, batch):

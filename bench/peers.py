@@ -14,8 +14,9 @@ from PIL import Image
 from torch.nn import functional
 from torchvision import transforms
 from torchvision.models import detection
-from transformers import DetrConfig, DetrForObjectDetection
+from transformers import DetrConfig, DetrForObjectDetection, TimesformerConfig, TimesformerForVideoClassification
 
+import i3d
 import windows
 
 TIMM = {
@@ -98,6 +99,29 @@ def in_detector(model, images, compiled=False):
     """The boxes of one picture; torchvision's detectors take a list of pictures."""
     pictures = images if isinstance(model, DetrForObjectDetection) else list(images)
     return in_torch(torch.compile(model) if compiled else model, pictures)
+
+
+# video
+
+
+class Timesformer(torch.nn.Module):
+    """Hugging Face's, for clips with channels before frames; gives logits."""
+
+    def __init__(self):
+        super().__init__()
+        config = TimesformerConfig(num_frames=8, num_labels=400, attention_type="divided_space_time")
+        self.model = TimesformerForVideoClassification(config)
+
+    def forward(self, clips):
+        return self.model(clips.transpose(1, 2)).logits
+
+
+def video(preset):
+    return {"timesformer-base": Timesformer, "i3d-50-nl5": i3d.I3d}[preset]().eval()
+
+
+def clip_shape(preset):
+    return 3, 8, 224, 224
 
 
 # training

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import ours
 import peers
 from contestants import Command, Here, Launcher, Work
-from ours import CLASSIFIERS, DETECTORS, INT8, OPERATORS, PASSES, PICTURES, TRAINED, VITS, WINDOWED
+from ours import CLASSIFIERS, DETECTORS, INT8, OPERATORS, PASSES, PICTURES, TRAINED, VIDEOS, VITS, WINDOWED
 
 QUICK = {
     "inference vit-tiny-patch16-224 x1",
@@ -94,6 +94,20 @@ def detection(preset, size):
             "ours": Work(setting.ours, own.work, counts_memory=True),
             "torch": Here(peers.in_detector(model, images), uses_torch=True),
             "torch.compile": Here(peers.in_detector(model, images, compiled=True), uses_torch=True),
+        }
+
+    return Row(own.section, own.name, make)
+
+
+def video(preset, batch):
+    own = ours.video(preset, batch)
+
+    def make(setting):
+        model, clips = peers.video(preset), torch.randn(batch, *peers.clip_shape(preset))
+        return {
+            "ours": Work(setting.ours, own.work, counts_memory=True),
+            "torch": Here(peers.in_torch(model, clips), uses_torch=True),
+            "torch.compile": Here(peers.in_torch(torch.compile(model), clips), uses_torch=True),
         }
 
     return Row(own.section, own.name, make)
@@ -184,6 +198,7 @@ def cold_start():
 ROWS = [
     *(inference(*row) for row in [*CLASSIFIERS, *WINDOWED]),
     *(detection(*row) for row in DETECTORS),
+    *(video(*row) for row in VIDEOS),
     *(int8(*row) for row in INT8),
     *(training(*row) for row in TRAINED),
     *(operator(*row, direction) for row in OPERATORS for direction in PASSES),

@@ -66,6 +66,10 @@ impl CandidateArgs {
         &self.changes.set
     }
 
+    pub const fn changes(&self) -> &ChangeArgs {
+        &self.changes
+    }
+
     /// The models in the order of the arguments.
     pub fn resolve(&self) -> Result<Vec<Candidate>, Failure> {
         let mut names = self.models.clone();

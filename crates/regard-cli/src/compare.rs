@@ -6,7 +6,7 @@ use regard::report::Table;
 use regard::report::figure::{Bar, Bars, Figure as _};
 use regard::tasks::AnyRecipe;
 use regard::train::{NamedResult, SingleProcess, TrainOptions, read_history};
-use regard::weights::EMBEDDED;
+use regard::weights::{EMBEDDED, EMBEDDED_VIDEOS};
 use serde::Serialize;
 use std::fs;
 use std::io::{Write, stderr};
@@ -194,6 +194,7 @@ fn is_trained(name: &str) -> bool {
     let (model, path) = (name.split('+').next().unwrap_or_default(), Path::new(name));
     path.join("model.toml").is_file()
         || EMBEDDED.iter().any(|one| one.name == name)
+        || EMBEDDED_VIDEOS.iter().any(|one| one.name == name)
         || model.contains('=')
         || name.starts_with("hf:")
         || path.join("config.json").is_file() && regard::models::preset(name).is_err()

@@ -10,9 +10,10 @@ use burn::tensor::Device;
 use regard::evaluate::{Evaluation, Robustness};
 use regard::report::{Figure as _, classes as by_class};
 use regard::tasks::AnyRecipe;
+use regard::tasks::clips::{ClipData, evaluate_video};
 use regard::tasks::detect::{DetectorData, evaluate_detector};
 use regard::train::EvalRequest;
-use regard::weights::is_detector;
+use regard::weights::{is_detector, is_video};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -21,6 +22,7 @@ use crate::candidates::{Candidate, CandidateArgs};
 use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::model::{at_least_one, class_names, detector_source, note_untrained};
+use crate::video::video_source;
 use classes::Classes;
 use pictures::{DataArgs, Pictures};
 use run::Outputs;
@@ -42,6 +44,14 @@ pub struct Args {
     /// Pictures at a time
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
+
+    /// Views of a clip in time whose probabilities are averaged; a run has those of its recipe
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = at_least_one)]
+    views: usize,
+
+    /// Parts of the frames in each view of a clip: 1 or 3
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = at_least_one)]
+    crops: usize,
 
     /// Also print every class
     #[arg(long)]
@@ -79,6 +89,9 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     if let Some(name) = args.candidates.only_name().filter(|name| is_detector(name)) {
         return measure_detector(args, name, device, out);
     }
+    if let Some(name) = args.candidates.only_name().filter(|name| is_video(name)) {
+        return measure_video(args, name, device, out);
+    }
     let candidates = args.candidates.resolve()?;
     let pictures = args.source.open(own_data, candidates.iter().any(Candidate::is_trained_here))?;
     let unreadable = if args.robustness {
@@ -106,14 +119,14 @@ impl Args {
         Outputs { json: self.json, confusion: self.confusion.as_deref(), folder: self.output.as_deref() }
     }
 
-    /// Refuses options about classes for tasks without classes; detectors have classes too.
+    /// Refuses options about classes for tasks without classes.
     fn refuse_classes(&self, run: &Path, recipe: &AnyRecipe) -> Result<(), Failure> {
-        let (task, boxes) = (recipe.info().task, is_detector(&run.display().to_string()));
+        let (task, has_classes) = (recipe.info().task, run::has_classes(run));
         let flags = [
             ("--labels", self.labels.is_some()),
-            ("--per-class", self.per_class && !boxes),
-            ("--confusion", self.confusion.is_some() && !boxes),
-            ("--output", self.output.is_some() && !boxes),
+            ("--per-class", self.per_class && !has_classes),
+            ("--confusion", self.confusion.is_some() && !has_classes),
+            ("--output", self.output.is_some() && !has_classes),
             ("--robustness", self.robustness),
         ];
         match flags.into_iter().find(|(_, given)| *given) {
@@ -145,6 +158,21 @@ fn measure_detector(args: &Args, name: &str, device: &Device, out: &mut impl Wri
     let detector = detector.load(device)?;
     let data = DetectorData { name: &data, part: args.source.part(), is_own: false, batch: args.batch };
     run::print(|watch| evaluate_detector(&detector, &data, device, watch), &args.outputs(), out)
+}
+
+/// Evaluates a model of video that is not in a run: its data has to be named.
+fn measure_video(args: &Args, name: &str, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if args.robustness {
+        let message = format!("`--robustness` turns pictures, `{name}` is a model of video");
+        return Err(Failure::input(message, "leave it out"));
+    }
+    let data = args.source.data(None)?;
+    let mut video = video_source(name, args.candidates.changes())?.load(device)?;
+    if let Some(file) = &args.labels {
+        video.labels = Some(class_names(Some(file), None, video.config.classes())?);
+    }
+    let data = ClipData { name: &data, part: args.source.part(), batch: args.batch, views: [args.views, args.crops] };
+    run::print(|watch| evaluate_video(&video, &data, device, watch), &args.outputs(), out)
 }
 
 /// Evaluates one model in all respects; returns the number of unreadable pictures.

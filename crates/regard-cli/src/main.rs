@@ -29,6 +29,7 @@ mod subject;
 mod table;
 mod train;
 mod translate;
+mod video;
 
 use clap::Parser as _;
 use std::io::stdout;

@@ -5,14 +5,16 @@ use regard::PackedModel;
 use regard::cost::Ledger;
 use regard::data::{Picture, Preprocess, labels, prepare, to_channels};
 use regard::models::detect::DetectorConfig;
-use regard::models::{Model, ModelConfig};
+use regard::models::{Model, ModelConfig, VideoConfig};
 use regard::weights::{
-    self, DetectorSource, LoadOptions, LoadedModel, ModelSource, Upstream, is_detector, resolve, resolve_detector,
+    self, DetectorSource, LoadOptions, LoadedModel, ModelSource, Upstream, is_detector, is_video, resolve,
+    resolve_detector,
 };
 use std::io::{Write as _, stderr};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::video::video_source;
 
 /// The model. Every command takes the same names, those of [`regard::weights::resolve`].
 #[derive(Debug, Default, clap::Args)]
@@ -138,7 +140,7 @@ fn changed(source: ModelSource, change: &str) -> Result<ModelSource, Failure> {
 }
 
 /// `FIELD=VALUE`, where a value is JSON, or else a string.
-fn field_and_value(change: &str) -> Result<(&str, serde_json::Value), Failure> {
+pub fn field_and_value(change: &str) -> Result<(&str, serde_json::Value), Failure> {
     let Some((field, value)) = change.split_once('=') else {
         return Err(Failure::input(format!("`--set {change}` has no value"), "write `--set field=value`"));
     };
@@ -156,12 +158,13 @@ pub fn detector_source(name: &str, changes: &[String]) -> Result<DetectorSource,
     Ok(source)
 }
 
-/// The configuration of a classifier or a detector.
+/// The configuration of a classifier, a detector or a model of video.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there is one of them, not an array
 pub enum Configuration {
     Classifier(ModelConfig),
     Detector(DetectorConfig),
+    Video(VideoConfig),
 }
 
 impl Configuration {
@@ -171,6 +174,9 @@ impl Configuration {
             return Ok(Self::Detector(detector_source(name, changes)?.config));
         }
         let changes = ChangeArgs { set: changes.to_vec(), ..ChangeArgs::default() };
+        if is_video(name) {
+            return Ok(Self::Video(video_source(name, &changes)?.config));
+        }
         Ok(Self::Classifier(changes.source(name)?.config))
     }
 
@@ -178,6 +184,15 @@ impl Configuration {
         match self {
             Self::Classifier(config) => config.family(),
             Self::Detector(config) => config.family(),
+            Self::Video(config) => config.family().into(),
+        }
+    }
+
+    /// Frames of a clip; none for models of pictures.
+    pub const fn frames(&self) -> Option<usize> {
+        match self {
+            Self::Classifier(_) | Self::Detector(_) => None,
+            Self::Video(config) => Some(config.frames()),
         }
     }
 
@@ -186,6 +201,7 @@ impl Configuration {
         match self {
             Self::Classifier(config) => config.image(),
             Self::Detector(config) => config.image(),
+            Self::Video(config) => config.image(),
         }
     }
 
@@ -193,6 +209,7 @@ impl Configuration {
         match self {
             Self::Classifier(config) => config.ledger(image),
             Self::Detector(config) => config.ledger(image),
+            Self::Video(config) => config.with("image", serde_json::json!(image))?.ledger(),
         }
     }
 
@@ -200,6 +217,7 @@ impl Configuration {
         match self {
             Self::Classifier(config) => config.to_toml(),
             Self::Detector(config) => config.to_toml(),
+            Self::Video(config) => config.to_toml(),
         }
     }
 }

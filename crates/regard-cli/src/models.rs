@@ -4,7 +4,7 @@ use burn::module::Module;
 use regard::cost::{Convention, Ledger};
 use regard::device::cpu;
 use regard::models::translator::{self, TranslatorConfig};
-use regard::models::{self, detect, language_model};
+use regard::models::{self, detect, language_model, video};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,7 +39,7 @@ enum Command {
     },
 }
 
-/// Parameters and multiply-adds of a model for one picture
+/// Parameters and multiply-adds of a model for one picture or clip
 #[derive(Debug, clap::Args)]
 pub struct CostArgs {
     /// A preset (`regard models` lists them), a TOML file, a run folder, or any other model name
@@ -65,17 +65,19 @@ pub struct CostArgs {
 enum Kind {
     Classifier,
     Detector,
+    Video,
     Translator,
     LanguageModel,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Classifier, Self::Detector, Self::Translator, Self::LanguageModel];
+    const ALL: [Self; 5] = [Self::Classifier, Self::Detector, Self::Video, Self::Translator, Self::LanguageModel];
 
     const fn heading(self) -> &'static str {
         match self {
             Self::Classifier => "classifiers",
             Self::Detector => "detectors",
+            Self::Video => "models of video",
             Self::Translator => "translators",
             Self::LanguageModel => "language models",
         }
@@ -88,6 +90,9 @@ struct Entry {
     kind: Kind,
     family: String,
     paper: &'static str,
+    /// Frames of a clip; none for models of pictures or text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames: Option<usize>,
     /// None for text models.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<[usize; 2]>,
@@ -99,6 +104,8 @@ struct Entry {
 #[derive(Serialize)]
 struct Summary {
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames: Option<usize>,
     image: [usize; 2],
     parameters: u64,
     multiply_adds: u64,
@@ -131,7 +138,7 @@ fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
         }
         writeln!(
             out,
-            "{:<37}{:<18}{:<17}{:>9}{:>13}{:>16}",
+            "{:<37}{:<18}{:<17}{:>10}{:>13}{:>16}",
             kind.heading(),
             "family",
             "paper",
@@ -139,12 +146,13 @@ fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
             "parameters",
             "multiply-adds"
         )?;
-        for Entry { name, family, paper, image, parameters, multiply_adds, .. } in
+        for Entry { name, family, paper, frames, image, parameters, multiply_adds, .. } in
             entries.iter().filter(|entry| entry.kind == kind)
         {
-            let image = image.map_or("text".into(), |[rows, columns]| format!("{rows}x{columns}"));
+            let frames = frames.map_or(String::new(), |frames| format!("{frames}x"));
+            let image = image.map_or("text".into(), |[rows, columns]| format!("{frames}{rows}x{columns}"));
             let multiply_adds = multiply_adds.map_or("-".into(), short);
-            writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>9}{parameters:>13}{multiply_adds:>16}")?;
+            writeln!(out, "{name:<37}{family:<18}{paper:<17}{image:>10}{parameters:>13}{multiply_adds:>16}")?;
         }
     }
     Ok(())
@@ -160,6 +168,10 @@ fn entries() -> Result<Vec<Entry>, Failure> {
     for preset in detect::presets() {
         let config = Configuration::Detector(preset.config);
         entries.push(picture_entry(preset.name, Kind::Detector, preset.paper, &config)?);
+    }
+    for preset in video::presets() {
+        let config = Configuration::Video(preset.config);
+        entries.push(picture_entry(preset.name, Kind::Video, preset.paper, &config)?);
     }
     for preset in translator::presets() {
         let family = match preset.config {
@@ -188,6 +200,7 @@ fn picture_entry(
         kind,
         family: config.family(),
         paper,
+        frames: config.frames(),
         image: Some(config.image()),
         parameters: ledger.parameters(),
         multiply_adds: Some(ledger.total(Convention::MultiplyAdds)),
@@ -196,7 +209,7 @@ fn picture_entry(
 
 /// Text models have no fixed number of multiply-adds: it depends on the length of the sentence.
 fn text_entry(name: &'static str, kind: Kind, family: &str, paper: &'static str, parameters: u64) -> Entry {
-    Entry { name, kind, family: family.into(), paper, image: None, parameters, multiply_adds: None }
+    Entry { name, kind, family: family.into(), paper, frames: None, image: None, parameters, multiply_adds: None }
 }
 
 /// Parts are listed to the second level: `blocks.3`, `layer2.0`.
@@ -219,7 +232,8 @@ fn show(name: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
         sums.activations += line.activations;
     }
     let [height, width] = config.image();
-    writeln!(out, "{name}: {}, {height}x{width}\n", config.family())?;
+    let frames = config.frames().map_or(String::new(), |frames| format!("{frames}x"));
+    writeln!(out, "{name}: {}, {frames}{height}x{width}\n", config.family())?;
     writeln!(out, "{:<24}{:>14}{:>16}{:>14}", "part", "parameters", "multiply-adds", "activations")?;
     for name in order {
         let Part { parameters, multiply_adds, activations } = parts[&name];
@@ -260,6 +274,7 @@ pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
     let ledger = config.ledger(image)?;
     let summary = Summary {
         name: args.model.clone(),
+        frames: config.frames(),
         image,
         parameters: ledger.parameters(),
         multiply_adds: ledger.total(Convention::MultiplyAdds),
@@ -269,6 +284,9 @@ pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
         return print_json(&summary, out);
     }
     writeln!(out, "model          {}", summary.name)?;
+    if let Some(frames) = summary.frames {
+        writeln!(out, "frames         {frames}")?;
+    }
     writeln!(out, "image          {}x{}", image[0], image[1])?;
     writeln!(out, "parameters     {}", summary.parameters)?;
     writeln!(out, "multiply-adds  {}", short(summary.multiply_adds))?;

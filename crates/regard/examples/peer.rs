@@ -11,6 +11,7 @@
 //! - `prepared MODEL BATCH`: inference as `regard predict` does it; `int8 MODEL BATCH`: the same in eight bits;
 //! - `model MODEL BATCH`: inference layer by layer;
 //! - `detect MODEL ROWS COLUMNS`: the boxes of one picture of that size, layer by layer;
+//! - `clips MODEL BATCH`: inference of a model of video, layer by layer;
 //! - `train MODEL BATCH`: a step of the training engine, with `AdamW`;
 //! - `gradient MODEL BATCH`: a step of plain gradient descent at a rate of 1, for `check`;
 //! - `forward OPERATOR SIZES` and `backward OPERATOR SIZES`, which is forward and backward;
@@ -27,9 +28,9 @@ use regard::attention::{
     DotProduct, Gamma, Local, PairPosition, PairRelation, Pairwise, PatchRelation, Patchwise, Relative, dot_product,
     local, pairwise, patchwise, position,
 };
-use regard::data::{Batch, Images, Picture, Preprocess, Target, Tokens, prepare};
+use regard::data::{Batch, Clips, Images, Picture, Preprocess, Target, Tokens, prepare};
 use regard::layers::{GatedUnit, Linear, MultiHeadAttention};
-use regard::models::{Model, detect, preset, translator};
+use regard::models::{Model, detect, preset, translator, video};
 use regard::tasks::classify::{ClassLoss, Recipe};
 use regard::train::{Engine, Optimiser, SingleProcess};
 use regard::translate::{Search, translate as decode};
@@ -133,6 +134,7 @@ fn made(work: &[&str]) -> (Tensors, Run) {
             Box::new(move |images| model.forward(images))
         }),
         ["detect", name, rows, columns] => detection(name, [number(rows), number(columns)]),
+        ["clips", name, batch] => clips(name, number(batch)),
         ["train", name, batch] => training(name, number(batch), ADAMW, RATE),
         ["gradient", name, batch] => training(name, number(batch), SGD, 1.0),
         ["forward", name, ref sizes @ ..] => {
@@ -188,6 +190,18 @@ fn inference(name: &str, batch: usize, ready: impl FnOnce(Model) -> Forward) -> 
     inputs.insert("images".into(), images.to_data());
     let forward = ready(model);
     (inputs, Box::new(move |kept| keep(kept, "logits", forward(images.clone()))))
+}
+
+/// Logits of clips; there is no check of them here, the parity fixtures hold models of video to their upstreams.
+fn clips(name: &str, batch: usize) -> (Tensors, Run) {
+    let device = device::cpu();
+    let config = video::preset(name).expect("a model of video").config;
+    let [rows, columns] = config.image();
+    let shape = [batch, config.channels(), config.frames(), rows, columns];
+    let clips = Clips { pixels: Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device) };
+    let model = config.init(&device).expect("a preset works");
+    let run = move |kept: Option<&mut Tensors>| keep(kept, "logits", model.forward(&clips, &mut Pass::silent()));
+    (Tensors::new(), Box::new(run))
 }
 
 /// Boxes of one picture; there is no check of them here, the parity fixtures hold detectors to their upstreams.

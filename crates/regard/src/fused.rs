@@ -18,7 +18,7 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
-type Tracked = FloatTensor<Autodiff<Flex>>;
+pub(crate) type Tracked = FloatTensor<Autodiff<Flex>>;
 
 /// A differentiable function of `N` contiguous f32 arrays.
 pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
@@ -138,7 +138,7 @@ impl<const N: usize, K: Kernel<N>> Backward<Flex, N> for BackwardStep<K> {
     }
 }
 
-fn tracked(kind: DispatchTensorKind) -> Tracked {
+pub(crate) fn tracked(kind: DispatchTensorKind) -> Tracked {
     match kind {
         DispatchTensorKind::Autodiff(inner) => match *inner {
             DispatchTensorKind::Flex(tensor) => tensor.autodiff(),
@@ -148,7 +148,7 @@ fn tracked(kind: DispatchTensorKind) -> Tracked {
     }
 }
 
-fn untracked(kind: DispatchTensorKind) -> FlexTensor {
+pub(crate) fn untracked(kind: DispatchTensorKind) -> FlexTensor {
     match kind {
         DispatchTensorKind::Flex(tensor) => tensor.float(),
         other => panic!("a fused kernel needs a tensor of the cpu device, got one on {:?}", other.device()),

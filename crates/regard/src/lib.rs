@@ -32,6 +32,7 @@ mod nearest;
 pub mod pass;
 pub mod prepared;
 pub mod random;
+mod recompute;
 pub mod report;
 pub mod tasks;
 #[cfg(test)]

@@ -31,6 +31,14 @@ pub struct Pass {
     depth: Option<depth::Depth>,
     dropout: Option<dropout::Dropout>,
     probe: Probe,
+    recomputing: bool,
+}
+
+/// Where a pass is in its random numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Randomness {
+    depth: Option<depth::Depth>,
+    dropout: Option<dropout::Dropout>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +96,28 @@ impl Pass {
     #[must_use]
     pub fn perturbed<const D: usize>(self, name: impl Into<String>, by: Tensor<D>) -> Self {
         Self { probe: Probe::Perturbation(name.into(), Box::new(by.into_dispatch())), ..self }
+    }
+
+    /// Keeps only the inputs of a model's blocks for the backward pass, which computes the rest once more.
+    #[must_use]
+    pub fn recomputing(self) -> Self {
+        Self { recomputing: true, ..self }
+    }
+
+    /// Whether blocks are computed once more in the backward pass: not those that are recorded.
+    pub(crate) const fn recomputes(&self) -> bool {
+        self.recomputing
+            && !self.attention
+            && matches!((&self.recording, &self.probe), (Recording::Nothing, Probe::None))
+    }
+
+    pub(crate) fn randomness(&self) -> Randomness {
+        Randomness { depth: self.depth.clone(), dropout: self.dropout.clone() }
+    }
+
+    /// Goes on from where a pass was in its random numbers.
+    pub(crate) fn rewind(&mut self, Randomness { depth, dropout }: Randomness) {
+        (self.depth, self.dropout) = (depth, dropout);
     }
 
     /// Runs a part of the model; what it records is named below `part`.

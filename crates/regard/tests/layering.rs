@@ -16,6 +16,7 @@ const STAGES: &[(&str, usize)] = &[
     ("cost", 0),
     ("file", 0),
     ("random", 0),
+    ("recompute", 0),
     ("download", 0),
     ("nearest", 0),
     ("data", 1),

@@ -20,6 +20,11 @@ pub fn is_classifier(folder: &Path) -> bool {
     text.is_ok_and(|text| ModelConfig::from_toml(&text).is_ok())
 }
 
+/// Whether the model of a run answers with classes, for any input.
+pub fn has_classes(folder: &Path) -> bool {
+    folder.join("classes.txt").is_file()
+}
+
 /// The output of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {

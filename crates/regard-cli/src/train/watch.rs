@@ -84,6 +84,9 @@ impl ProgressReporter {
                     self.line(&format!("note: {note}"));
                 }
                 self.line(&format!("learning    {learning} parameters in {steps} steps, {epoch_steps} per epoch"));
+                if let Some((_, memory)) = facts.iter().find(|(name, _)| name == "memory") {
+                    self.line(&format!("memory      {memory}"));
+                }
                 if *step > 0 {
                     self.line(&format!("resuming    after step {step}"));
                 }

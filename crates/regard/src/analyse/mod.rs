@@ -2,7 +2,8 @@
 //!
 //! One image: [`explain()`] runs a model once and keeps its [`Attention`], which [`maps()`], [`rollout()`]
 //! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box;
-//! [`cross_attention`] and [`point_attention`] are for DETR. Many pictures: [`HeadMeans`] of [`distance()`] and [`entropy()`],
+//! [`cross_attention`] and [`point_attention`] are for DETR. One clip: [`explain_clip`]. Many pictures: [`HeadMeans`] of
+//! [`distance()`] and [`entropy()`],
 //! [`Fields`], [`Cka`], [`QueryBoxes`]. No picture: [`positions()`], [`filters()`], [`papers`].
 //! Results are plain data, each with a [`Check`] of a law that it must fulfil.
 
@@ -13,6 +14,7 @@ mod cam;
 mod cells;
 mod check;
 pub mod cka;
+mod clip;
 mod distance;
 mod eigen;
 mod entropy;
@@ -35,6 +37,10 @@ pub use cam::{Cam, cam};
 pub use cells::share_inside;
 pub use check::Check;
 pub use cka::{Cka, Gram, Similarity};
+pub use clip::{
+    ClipExplanation, ClipMap, ClipQuery, LookedAt, clip_distance_in_space, clip_distance_in_time, clip_map,
+    explain_clip,
+};
 pub use distance::distance;
 pub use entropy::entropy;
 pub use explain::{Explanation, explain, explain_class};

@@ -58,6 +58,9 @@ pub enum Crop {
     RandomResized { area: [f64; 2], aspect: [f64; 2] },
     /// DeiT-III's: resized by the short side, padded by reflection, cropped: `{ random = { padding = 4 } }`.
     Random { padding: usize },
+    /// A random part of the picture with a short side of so many pixels, as even whole numbers: `PySlowFast`'s, for clips,
+    /// `{ short-side = { sides = [256, 320] } }`.
+    ShortSide { sides: [usize; 2] },
 }
 
 /// Two random operations of fifteen at a random strength (Cubuk et al. 2020), as timm's `rand-m9-mstd0.5-inc1`.
@@ -93,6 +96,10 @@ impl Augment {
             }
             Crop::Random { padding } => {
                 limits::between("augment.crop.random.padding", padding as f64, [0.0, 4096.0])?;
+            }
+            Crop::ShortSide { sides } => {
+                limits::range("augment.crop.short-side.sides", sides.map(|side| side as f64))?;
+                limits::between("augment.crop.short-side.sides", sides[1] as f64, [1.0, 8192.0])?;
             }
         }
         if let Some(RandAugment { magnitude, std, operations, probability }) = self.rand_augment {

@@ -36,7 +36,7 @@ impl StochasticDepth {
 }
 
 /// The state of stochastic depth during one forward pass.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Depth {
     options: StochasticDepth,
     blocks: usize,

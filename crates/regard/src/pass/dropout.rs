@@ -20,7 +20,7 @@ pub struct DropoutKey {
 }
 
 /// The state of dropout during one forward pass.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Dropout {
     key: DropoutKey,
     /// Number of dropout calls so far.

@@ -20,8 +20,18 @@ pub fn glow(share: f32) -> [u8; 3] {
 /// When the number of values is not the number of pixels, or there are none.
 #[must_use]
 pub fn heat(size: [usize; 2], values: &[f32]) -> Picture {
+    heat_between(size, values, range(values))
+}
+
+/// The lowest and the highest finite value.
+#[must_use]
+pub fn range(values: &[f32]) -> [f32; 2] {
     let finite = || values.iter().copied().filter(|value| value.is_finite());
-    let (least, most) = (finite().fold(f32::INFINITY, f32::min), finite().fold(f32::NEG_INFINITY, f32::max));
+    [finite().fold(f32::INFINITY, f32::min), finite().fold(f32::NEG_INFINITY, f32::max)]
+}
+
+/// The same from dark for `least` to bright for `most`, so that several pictures have one scale.
+fn heat_between(size: [usize; 2], values: &[f32], [least, most]: [f32; 2]) -> Picture {
     let range = (most - least).max(f32::MIN_POSITIVE);
     let colour = |value: &f32| {
         if value.is_finite() { glow(((value - least) / range).sqrt()) } else { [204; 3] }
@@ -35,8 +45,17 @@ pub fn heat(size: [usize; 2], values: &[f32]) -> Picture {
 /// When the number of values is not the number of pixels, or there are none.
 #[must_use]
 pub fn overlay(picture: &Picture, size: [usize; 2], values: &[f32]) -> Picture {
+    overlay_between(picture, size, values, range(values))
+}
+
+/// The same on a scale from `least` to `most`: for the frames of a clip.
+///
+/// # Panics
+/// As [`overlay`].
+#[must_use]
+pub fn overlay_between(picture: &Picture, size: [usize; 2], values: &[f32], scale: [f32; 2]) -> Picture {
     let [rows, columns] = picture.size();
-    blend(picture, &heat(size, values), values, |row, column| {
+    blend(picture, &heat_between(size, values, scale), values, |row, column| {
         row * size[0] / rows * size[1] + column * size[1] / columns
     })
 }

@@ -1,6 +1,7 @@
 //! Tasks, one folder each. All other code uses the [`Task`] trait and knows no task by name.
 
 pub mod classify;
+pub mod clips;
 pub mod detect;
 pub mod language;
 mod sentences;
@@ -154,6 +155,7 @@ macro_rules! tasks {
 tasks! {
     Classify classify::Classification;
     Detect detect::ObjectDetection;
+    Clips clips::ClipClassification;
     Translate translate::Translation;
     Language language::Language;
 }

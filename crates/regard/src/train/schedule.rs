@@ -36,6 +36,11 @@ pub enum Shape {
         every: f64,
         factor: f64,
     },
+    /// Multiplied by `factor` after each of two epochs: `{ milestones = { at = [11.0, 14.0], factor = 0.1 } }`.
+    Milestones {
+        at: [f64; 2],
+        factor: f64,
+    },
 }
 
 impl Default for Schedule {
@@ -66,6 +71,10 @@ impl Schedule {
                 let reason = || Error::config("schedule.shape.step.every", format!("must be above 0, got {every}"));
                 positive.then_some(()).ok_or_else(reason)
             }
+            Shape::Milestones { at, factor } => {
+                not_negative("schedule.shape.milestones.factor", factor)?;
+                at.into_iter().try_for_each(|epoch| not_negative("schedule.shape.milestones.at", epoch))
+            }
             Shape::InverseSquareRoot if self.warmup == 0.0 => {
                 Err(Error::config("schedule.warmup", "must be above 0 for an inverse square root"))
             }
@@ -87,6 +96,10 @@ impl Schedule {
             Shape::Linear => 1.0 - done,
             Shape::InverseSquareRoot => return (peak * (self.warmup / epoch).sqrt()).max(self.floor),
             Shape::Step { every, factor } => return (peak * factor.powf((epoch / every).floor())).max(self.floor),
+            Shape::Milestones { at, factor } => {
+                let passed = at.into_iter().filter(|milestone| epoch >= *milestone).count();
+                return (peak * factor.powi(passed as i32)).max(self.floor);
+            }
         };
         self.floor + (peak - self.floor) * share
     }
@@ -126,6 +139,9 @@ mod tests {
         let of = |shape, warmup| rates(Schedule { shape, warmup, ..Schedule::default() }, 8);
         let steps = of(Shape::Step { every: 3.0, factor: 0.1 }, 0.0);
         assert_eq!((steps[11], steps[12] - 0.1 < 1e-12, steps[24] - 0.01 < 1e-12), (1.0, true, true));
+        let milestones = of(Shape::Milestones { at: [2.0, 5.0], factor: 0.1 }, 0.0);
+        let close = |step: usize, rate: f64| (milestones[step] - rate).abs() < 1e-12;
+        assert!(close(7, 1.0) && close(8, 0.1) && close(19, 0.1) && close(20, 0.01) && close(31, 0.01));
         assert!((of(Shape::Linear, 0.0)[16] - 0.5).abs() < 1e-12);
         assert!((of(Shape::InverseSquareRoot, 1.0)[16] - 0.5).abs() < 1e-12);
         assert_eq!(of(Shape::Constant, 0.0)[31], 1.0);

@@ -28,6 +28,7 @@ mod timm;
 #[cfg(test)]
 mod toy;
 mod upstream;
+mod video;
 mod vision_language;
 
 pub use crate::download::Progress;
@@ -56,6 +57,7 @@ pub use timesformer::{load_timesformer, start_timesformer};
 pub use timm::timm_name;
 use upstream::to_transformers_names;
 pub use upstream::{Upstream, recognise, to_detector_names, translate};
+pub use video::{EMBEDDED_VIDEOS, EmbeddedVideo, LoadedVideo, VideoSource, begin_video, is_video, resolve_video};
 pub use vision_language::{
     load_vision_language, lxmert_config, lxmert_names, to_vision_language_names, uniter_names, vilbert_names,
     visual_bert_config, visual_bert_names,

@@ -21,11 +21,11 @@ use super::address::{Address, HUGGING_FACE_FILES};
 use super::files::{TensorStorage, read_with_storage};
 use super::lookalike::presets_like;
 use super::{
-    EMBEDDED, Embedded, Fetcher, LoadOptions, Progress, Tensors, Upstream, fit, hugging_face, is_detector, read,
-    recognise, tensors, timm, translate,
+    EMBEDDED, Embedded, Fetcher, LoadOptions, Progress, Tensors, Upstream, fit, hugging_face, is_detector, is_video,
+    read, recognise, tensors, timm, translate,
 };
 use crate::data::{Preprocess, labels};
-use crate::models::{self, Model, ModelConfig, detect};
+use crate::models::{self, Model, ModelConfig, detect, video};
 use crate::{Error, file, nearest};
 
 /// A model that is not loaded yet: its configuration, preprocessing and class names.
@@ -102,8 +102,12 @@ pub fn resolve(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<ModelSo
         if is_detector(text) {
             return Err(unknown("a detector; `regard detect` takes it".into()));
         }
-        let (classifiers, detectors) = (models::presets(), detect::presets());
+        if is_video(text) {
+            return Err(unknown("a model of video, which takes clips and no pictures".into()));
+        }
+        let (classifiers, detectors, videos) = (models::presets(), detect::presets(), video::presets());
         let presets = classifiers.iter().map(|one| one.name).chain(detectors.iter().map(|one| one.name));
+        let presets = presets.chain(videos.iter().map(|one| one.name));
         let known: Vec<&str> = EMBEDDED.iter().map(|one| one.name).chain(presets).collect();
         return Err(unknown(nearest::unknown(text, &known)));
     };
@@ -171,6 +175,7 @@ fn from_toml(path: &Path) -> Result<ModelSource, Error> {
         let note = match (words, text.contains("\"language-model\"")) {
             (true, true) => "; this is a language model, which `regard fill` takes",
             (true, false) => "; this is a translator, which `regard translate` takes",
+            (false, _) if video::is_config(&text) => "; this is a model of video, which takes clips and no pictures",
             (false, _) => "",
         };
         Error::Field { field: path.display().to_string(), reason: format!("{error}{note}") }
@@ -259,7 +264,7 @@ fn from_folder(folder: &Path) -> Result<ModelSource, Error> {
 }
 
 /// The preprocessing in `preprocessor_config.json` of a folder.
-fn processor(folder: &Path) -> Result<Option<Preprocess>, Error> {
+pub(super) fn processor(folder: &Path) -> Result<Option<Preprocess>, Error> {
     let path = folder.join("preprocessor_config.json");
     if !path.is_file() {
         return Ok(None);
@@ -323,7 +328,7 @@ fn from_weights_file(path: &Path) -> Result<ModelSource, Error> {
 const RUN_FILES: [&str; 3] = ["best.safetensors", "last.safetensors", "average.safetensors"];
 
 /// The weights in a folder.
-fn weights_in(folder: &Path) -> Result<PathBuf, Error> {
+pub(super) fn weights_in(folder: &Path) -> Result<PathBuf, Error> {
     let files = RUN_FILES.iter().take(1).chain(&HUGGING_FACE_FILES).map(|file| folder.join(file));
     let files: Vec<PathBuf> = files.collect();
     if let Some(file) = files.iter().find(|file| file.is_file()) {
@@ -469,7 +474,7 @@ fn has_positions(tensors: &Tensors, [rows, columns]: &[usize; 2]) -> bool {
     tensors.iter().any(|(name, tensor)| name.contains("pos") && is_table(&tensor.shape().to_vec()))
 }
 
-fn read_json(path: &Path) -> Result<Value, Error> {
+pub(super) fn read_json(path: &Path) -> Result<Value, Error> {
     serde_json::from_str(&file::read_text(path)?).map_err(|error| Error::file(path, error))
 }
 

@@ -4,6 +4,8 @@
 //! and boxes with them) or *photometric* (levels change, boxes do not). The same list can then be applied to
 //! any number of pictures of one size, so that all frames of a clip change alike, and to the boxes in them.
 
+use std::borrow::Borrow;
+
 use super::geometry::{self, Affine, affine};
 use super::{blur, colour, levels};
 use crate::Error;
@@ -138,13 +140,13 @@ impl Changes {
     ///
     /// # Errors
     /// When a frame does not have the size that the changes were drawn for.
-    pub fn clip(&self, frames: &[Picture], preprocess: &Preprocess) -> Result<Vec<Vec<f32>>, Error> {
-        if let Some(index) = frames.iter().position(|frame| frame.size() != self.from) {
-            let [[rows, columns], [other_rows, other_columns]] = [frames[index].size(), self.from];
+    pub fn clip(&self, frames: &[impl Borrow<Picture>], preprocess: &Preprocess) -> Result<Vec<Vec<f32>>, Error> {
+        if let Some(index) = frames.iter().position(|frame| frame.borrow().size() != self.from) {
+            let [[rows, columns], [other_rows, other_columns]] = [frames[index].borrow().size(), self.from];
             let reason = format!("frame {index} has {columns} x {rows} pixels, others {other_columns} x {other_rows}");
             return Err(Error::config("frames", reason));
         }
-        Ok(frames.iter().map(|frame| self.image(frame, preprocess)).collect())
+        Ok(frames.iter().map(|frame| self.image(frame.borrow(), preprocess)).collect())
     }
 
     /// The objects after all changes, clipped to the picture. An object is dropped if nothing of it is left, or

@@ -2,8 +2,9 @@
 
 use rand::{Rng, RngExt as _};
 
-use super::{Change, Crop, Geometric, rectangle};
+use super::{Change, Changes, Crop, Geometric, rectangle};
 use crate::data::Preprocess;
+use crate::data::clip::TestCrop;
 use crate::data::picture::{middle_corner, resized, whole};
 
 impl Crop {
@@ -34,8 +35,30 @@ impl Crop {
                 });
                 vec![Geometric::ReflectedCrop { whole, corner, size: image, filter }]
             }
+            Self::ShortSide { sides: [least, most] } => {
+                let short = random.random_range(least..=most);
+                let [rows, columns] = picture;
+                let long = |long: usize, short_of: usize| (short as u128 * long as u128 / short_of as u128) as usize;
+                let scaled = if rows <= columns { [short, long(columns, rows)] } else { [long(rows, columns), short] };
+                // a part that is larger than the scaled picture needs a larger one
+                let whole =
+                    if scaled[0] < image[0] || scaled[1] < image[1] { resized(picture, 1.0, image) } else { scaled };
+                let corner = [0, 1].map(|axis| random.random_range(0..=whole[axis] - image[axis]));
+                vec![Geometric::ResizedCrop { whole, corner, size: image, filter }]
+            }
         };
         changes.into_iter().map(Change::Geometric).collect()
+    }
+}
+
+impl Changes {
+    /// One of the parts of a frame that a test sees, resized as [`Preprocess`] says; the middle is rounded up.
+    #[must_use]
+    pub fn test_crop(size: [usize; 2], preprocess: &Preprocess, image: [usize; 2], crop: TestCrop) -> Self {
+        let whole = whole(size, preprocess, image);
+        let part =
+            Geometric::ResizedCrop { whole, corner: crop.corner(whole, image), size: image, filter: preprocess.filter };
+        Self { changes: vec![Change::Geometric(part)], ..Self::new(size) }
     }
 }
 
@@ -68,7 +91,6 @@ pub(super) fn random_part(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Changes;
     use super::super::geometry::reflected;
     use super::*;
     use crate::data::{Filter, Picture};
@@ -136,6 +158,23 @@ mod tests {
             places.insert(found.expect("no such part"));
         }
         assert!(places.len() > 70, "only {} of 108 places", places.len());
+    }
+
+    #[test]
+    fn a_part_of_a_short_side_has_the_size_of_the_image_whatever_the_picture() {
+        let (preprocess, image) = (Preprocess { filter: Filter::Bilinear, ..Preprocess::WHOLE }, [8, 8]);
+        let mut seen = std::collections::BTreeSet::new();
+        for place in 0..200 {
+            for size in [[9, 14], [20, 11], [4, 4], [8, 3]] {
+                let crop = Crop::ShortSide { sides: [10, 12] };
+                let changes = crop.draw(size, &preprocess, image, &mut random(place));
+                let [Change::Geometric(Geometric::ResizedCrop { whole, corner, .. })] = changes[..] else { panic!() };
+                assert!((0..2).all(|axis| corner[axis] + image[axis] <= whole[axis]), "{size:?}: {whole:?}");
+                assert!((10..=12).contains(&whole[0].min(whole[1])), "{size:?}: {whole:?}");
+                seen.insert(whole);
+            }
+        }
+        assert_eq!(seen.len(), 12);
     }
 
     #[test]

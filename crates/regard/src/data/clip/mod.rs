@@ -6,6 +6,7 @@ mod layout;
 mod listing;
 mod reader;
 mod sample;
+mod sampling_file;
 
 pub use check::{BadClip, PartReport, Report, check};
 pub use encode::encode_apng;

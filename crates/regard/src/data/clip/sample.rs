@@ -132,20 +132,20 @@ impl TestCrop {
         }
     }
 
-    /// The upper left corner of a square of `side` pixels in a picture, rows before columns. The middle is rounded up.
+    /// The upper left corner of a part of so many rows and columns of a picture. The middle is rounded up.
     ///
     /// # Panics
     /// When the picture is smaller.
     #[must_use]
-    pub fn corner(self, size: [usize; 2], side: usize) -> [usize; 2] {
-        let [rows, columns] = size;
-        assert!(rows >= side && columns >= side, "test crop: {side} pixels of {columns} x {rows}");
-        let mut corner = size.map(|length| (length - side).div_ceil(2));
-        let long = usize::from(columns >= rows);
+    pub fn corner(self, [rows, columns]: [usize; 2], part: [usize; 2]) -> [usize; 2] {
+        assert!(rows >= part[0] && columns >= part[1], "test crop: {} x {} of {columns} x {rows}", part[1], part[0]);
+        let room = [rows - part[0], columns - part[1]];
+        let mut corner = room.map(|room| room.div_ceil(2));
+        let long = usize::from(room[1] >= room[0]);
         match self {
             Self::Start => corner[long] = 0,
             Self::Centre => {}
-            Self::End => corner[long] = size[long] - side,
+            Self::End => corner[long] = room[long],
         }
         corner
     }
@@ -200,7 +200,7 @@ mod tests {
             let side = number(&case, "size");
             let wanted: Vec<Vec<usize>> = case["offsets_y_x"].as_array().unwrap().iter().map(numbers).collect();
             let found: Vec<Vec<usize>> =
-                TestCrop::all(3).unwrap().iter().map(|crop| crop.corner(size, side).to_vec()).collect();
+                TestCrop::all(3).unwrap().iter().map(|crop| crop.corner(size, [side; 2]).to_vec()).collect();
             assert_eq!(found, wanted, "{case}");
         }
         assert_eq!(TestCrop::all(2), None);

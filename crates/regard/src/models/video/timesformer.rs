@@ -16,6 +16,7 @@ mod presets;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 use crate::attention::{AttentionPlan, ClipGrid, SpaceTime};
 use crate::data::Clips;
@@ -139,12 +140,13 @@ impl Timesformer {
     /// When the clips do not have the config's frames, size and channels.
     pub fn forward(&self, clips: &Clips, pass: &mut Pass) -> Tensor<2> {
         let mut x = self.embed(clips);
-        let plans = self.plans();
+        let plans = Arc::new(self.plans());
         pass.begin_blocks(self.blocks.len());
         for (i, block) in self.blocks.iter().enumerate() {
             let name = format!("blocks.{i}");
             pass.next_block();
-            x = pass.within(&name, |pass| block.forward(x, &plans, pass));
+            let plans = plans.clone();
+            x = pass.within(&name, |pass| pass.block(block, x, move |block, x, pass| block.forward(x, &plans, pass)));
             x = pass.watch(&name, x);
         }
         self.read_out(x, pass)

@@ -3,6 +3,7 @@
 use super::TimesformerConfig;
 use crate::Error;
 use crate::attention::SpaceTime;
+use crate::data::clip::FrameSampling;
 use crate::data::{Filter, Preprocess, Resize};
 use crate::models::config;
 use crate::models::video::ClipPreset;
@@ -71,20 +72,29 @@ const PAPER: &str = "arXiv:2102.05095";
 const KINETICS: Preprocess =
     Preprocess { mean: [0.45; 3], std: [0.225; 3], crop: 1.0, filter: Filter::Bilinear, resize: Resize::ShortSide };
 
-const fn paper(name: &'static str, config: fn() -> TimesformerConfig) -> ClipPreset<TimesformerConfig> {
-    ClipPreset { name, paper: PAPER, preprocess: KINETICS, config }
+/// Frames that are so many thirtieths of a second apart.
+const fn paper(name: &'static str, rate: usize, config: fn() -> TimesformerConfig) -> ClipPreset<TimesformerConfig> {
+    ClipPreset { name, paper: PAPER, preprocess: KINETICS, sampling: FrameSampling::Dense { rate }, config }
 }
+
+const NANO: ClipPreset<TimesformerConfig> = ClipPreset {
+    name: "timesformer-nano",
+    paper: "ours",
+    preprocess: KINETICS,
+    sampling: FrameSampling::Uniform,
+    config: TimesformerConfig::nano,
+};
 
 /// Every preset; parameters and multiply-adds are in the tests.
 pub const PRESETS: &[ClipPreset<TimesformerConfig>] = &[
-    ClipPreset { name: "timesformer-nano", paper: "ours", preprocess: KINETICS, config: TimesformerConfig::nano },
-    paper("timesformer-base", || TimesformerConfig::base(SpaceTime::Divided)),
-    paper("timesformer-base-space", || TimesformerConfig::base(SpaceTime::Space)),
-    paper("timesformer-base-joint", || TimesformerConfig::base(SpaceTime::Joint)),
-    paper("timesformer-base-local-global", || TimesformerConfig::base(SpaceTime::SparseLocalGlobal)),
-    paper("timesformer-base-axial", || TimesformerConfig::base(SpaceTime::Axial)),
-    paper("timesformer-hr", TimesformerConfig::high_resolution),
-    paper("timesformer-l", TimesformerConfig::long),
+    NANO,
+    paper("timesformer-base", 32, || TimesformerConfig::base(SpaceTime::Divided)),
+    paper("timesformer-base-space", 32, || TimesformerConfig::base(SpaceTime::Space)),
+    paper("timesformer-base-joint", 32, || TimesformerConfig::base(SpaceTime::Joint)),
+    paper("timesformer-base-local-global", 32, || TimesformerConfig::base(SpaceTime::SparseLocalGlobal)),
+    paper("timesformer-base-axial", 32, || TimesformerConfig::base(SpaceTime::Axial)),
+    paper("timesformer-hr", 16, TimesformerConfig::high_resolution),
+    paper("timesformer-l", 4, TimesformerConfig::long),
 ];
 
 /// The configuration of this name.
