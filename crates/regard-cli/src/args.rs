@@ -60,6 +60,7 @@ pub struct Plan {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one of them, not an array
 enum Task {
     Denoise(denoise::Plan),
     /// A command that checks its arguments when it runs.

@@ -65,11 +65,17 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let numbers: Vec<String> = vector.iter().map(ToString::to_string).collect();
         return Ok(writeln!(out, "{}", numbers.join(" "))?);
     }
-    let numbers: String = (1..=texts.len()).map(|number| format!("{number:>7}")).collect();
-    writeln!(out, "{:>4}{numbers}", "")?;
+    write!(out, "{:>4}", "")?;
+    for number in 1..=texts.len() {
+        write!(out, "{number:>7}")?;
+    }
+    writeln!(out)?;
     for (number, (row, text)) in similarity.iter().zip(&texts).enumerate() {
-        let cells: String = row.iter().map(|cosine| format!("{cosine:>7.3}")).collect();
-        writeln!(out, "{:>4}{cells}  {text}", number + 1)?;
+        write!(out, "{:>4}", number + 1)?;
+        for cosine in row {
+            write!(out, "{cosine:>7.3}")?;
+        }
+        writeln!(out, "  {text}")?;
     }
     Ok(())
 }

@@ -70,7 +70,6 @@ fn every_frame_of_every_format_is_ffmpegs_in_the_right_order() {
             }
         }
         assert!(sum / 8.0 <= mean, "{name}: {}", sum / 8.0);
-        eprintln!("{name} {}", sum / 8.0);
     }
 }
 
