@@ -7,7 +7,7 @@ mod listing;
 mod reader;
 mod sample;
 
-pub use check::{BadClip, PartReport, Report, check};
+pub use check::{BadClip, Occurrence, PartReport, Report, check};
 pub use encode::encode_apng;
 pub use reader::Video;
 pub use sample::{FrameSampling, TestCrop, short_side_size};
