@@ -2,8 +2,10 @@
 
 mod browse;
 mod browse_boxes;
+mod browse_clips;
 mod check;
 mod check_boxes;
+mod check_clips;
 mod check_text;
 mod convert;
 mod fetch;
@@ -40,6 +42,11 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
 /// The failure of a detection dataset that cannot be read.
 fn unusable_boxes(error: regard::Error) -> Failure {
     Failure::input(error, "`regard data check` lists everything that is wrong; `scenes` is always there")
+}
+
+/// The failure of clips that cannot be read.
+fn unusable_clips(error: regard::Error) -> Failure {
+    Failure::input(error, "`regard data check` lists everything that is wrong; `clips` is always there")
 }
 
 /// The failure of a dataset that cannot be read or fetched.

@@ -232,3 +232,46 @@ fn what_is_wrong_with_boxes_is_named_and_stops_whoever_would_train() {
         "{stderr}"
     );
 }
+
+/// A GIF of so many frames that get brighter from a level on.
+fn paint_clip(path: &Path, frames: u8, level: u8) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut encoder = image::codecs::gif::GifEncoder::new(fs::File::create(path).unwrap());
+    for frame in 0..frames {
+        let pixels = image::RgbaImage::from_pixel(12, 8, image::Rgba([level + frame, 0, 0, 255]));
+        let delay = image::Delay::from_numer_denom_ms(100, 1);
+        encoder.encode_frame(image::Frame::from_parts(pixels, 0, 0, delay)).unwrap();
+    }
+}
+
+#[test]
+fn clips_are_checked_and_drawn_as_strips() {
+    let root = tempfile::tempdir().unwrap();
+    for clip in 0..6 {
+        paint_clip(&root.path().join(format!("gestures/wave/{clip}.gif")), 8, 10 * clip);
+        paint_clip(&root.path().join(format!("gestures/point/{clip}.gif")), 9, 100 + 10 * clip);
+    }
+    let output = regard(root.path(), &["data", "check", "gestures"]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    insta::assert_snapshot!("data-check-clips", text(&output.stdout));
+
+    let arguments = ["data", "browse", "gestures", "-o", "sheet.png", "--rows", "2", "--columns", "5"];
+    let output = regard(root.path(), &arguments);
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("gestures/point/1.gif (point): frames 0 2 4 6 8 of 9, 0.90 s\n"), "{told}");
+    assert!(told.contains("clips, 5 frames of 8 x 8: sheet.png"), "{told}");
+    let sheet = image::open(root.path().join("sheet.png")).unwrap().into_rgb8();
+    assert!(sheet.pixels().any(|pixel| pixel.0[0] > 90 && pixel.0[1] == 0), "the frames are red");
+
+    fs::write(root.path().join("gestures/wave/broken.mp4"), "no video").unwrap();
+    fs::create_dir(root.path().join("gestures/val")).unwrap();
+    paint_clip(&root.path().join("gestures/point/short.gif"), 3, 200);
+    let output = regard(root.path(), &["data", "check", "gestures", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["layout"], &json["short"][0]["reason"]), (&"folder of classes".into(), &"3 frames".into()));
+    assert_eq!(json["unreadable"][0]["reason"], "not a video: it begins with `no video`");
+    let output = regard(root.path(), &["data", "check", "--clips", "loose"]);
+    assert!(text(&output.stderr).contains("`clips-garment`"), "{}", text(&output.stderr));
+}

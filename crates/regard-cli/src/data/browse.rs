@@ -3,7 +3,7 @@
 use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
     Augment, Batch, Crop, Dataset, LabelledImages, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target,
-    dataset, denormalise, detection,
+    clip, dataset, denormalise, detection,
 };
 use regard::report::font;
 use regard::tasks::classify::Recipe;
@@ -11,12 +11,12 @@ use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::browse_boxes;
+use super::{browse_boxes, browse_clips};
 use crate::failure::Failure;
 use crate::model::at_least_one;
 use crate::{files, recipes};
 
-/// Draw pictures of a dataset as a model sees them, after augmentation
+/// Draw pictures or clips of a dataset as a model sees them, after augmentation
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name of a dataset, or its path
@@ -30,11 +30,15 @@ pub struct Args {
     #[arg(long, value_name = "RECIPE")]
     pub(super) recipe: Option<String>,
 
+    /// Read pictures in folders of folders as clips, a folder each; videos are recognised without it
+    #[arg(long)]
+    pub(super) clips: bool,
+
     /// Number of rows; mixup and cutmix mix pictures within a row
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     pub(super) rows: usize,
 
-    /// Pictures per row
+    /// Pictures per row; of clips, frames where no recipe says how many
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = at_least_one)]
     pub(super) columns: usize,
 
@@ -94,8 +98,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "use smaller `--rows` and `--columns`",
         ));
     }
-    if detection::is_detection(&args.source) {
+    if !args.clips && detection::is_detection(&args.source) {
         return browse_boxes::run(args, format);
+    }
+    if args.clips || clip::is_clips(&args.source) {
+        return browse_clips::run(args, format);
     }
     let recipe = args.recipe.as_deref().map(recipes::read_classify).transpose()?;
     let dataset = dataset::open(&args.source, Part::Train)

@@ -2,28 +2,38 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use regard::data::check::{ClassCount, Copies, Report, check};
+use regard::data::clip;
 use regard::data::dataset::{Origins, layout, open_parts, origins};
-use regard::data::detection;
+use regard::data::detection::{self, Histogram};
 use regard::data::text::columns_of;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-use super::{check_boxes, check_text, unusable};
+use super::{check_boxes, check_clips, check_text, unusable};
 use crate::failure::Failure;
 use crate::models::print_json;
 
-/// Find broken, duplicate, mislabelled and missing pictures or sentences; exits with status 1 if there are any
+/// Find broken, duplicate, mislabelled and missing pictures, clips or sentences; exits with status 1 if there are any
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A folder with one folder per class, a `labels.csv`, files of a known dataset, or `fashion`; for boxes COCO, VOC, YOLO,
-    /// a CSV table, or `scenes`; for sentence pairs a folder with `train.tsv`, or `train.en` and `train.it`, or a TSV file
+    /// a CSV table, or `scenes`; for clips a folder with one folder per class, lists of UCF101, HMDB51, Kinetics or
+    /// Something-Something, a CSV table, or `clips`; for sentence pairs a folder with `train.tsv`, or `train.en` and `train.it`, or a TSV file
     #[arg(value_name = "DIR")]
     source: String,
 
     /// Report classes with fewer pictures than this
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     least: usize,
+
+    /// Read pictures in folders of folders as clips, a folder each; videos are recognised without it
+    #[arg(long)]
+    clips: bool,
+
+    /// Report clips with fewer frames than this
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    frames: usize,
 
     /// Print JSON, with all problems
     #[arg(long)]
@@ -45,11 +55,17 @@ struct Json<'a> {
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
+    if args.clips {
+        return check_clips::run(&args.source, args.frames, args.json, out);
+    }
     if let Some(columns) = columns_of(Path::new(&args.source)) {
         return check_text::run(&args.source, columns, args.json, out);
     }
     if detection::is_detection(&args.source) {
         return check_boxes::run(&args.source, args.json, out);
+    }
+    if clip::is_clips(&args.source) {
+        return check_clips::run(&args.source, args.frames, args.json, out);
     }
     let layout = layout(&args.source).map_err(unusable)?;
     let origins = origins(&args.source).map_err(unusable)?;
@@ -145,4 +161,17 @@ fn describe(copies: &Copies) -> String {
         if notes.is_empty() { copy.name.clone() } else { format!("{} ({})", copy.name, notes.join(", ")) }
     };
     copies.pictures.iter().map(of).collect::<Vec<_>>().join(" = ")
+}
+
+/// Bins that are not empty.
+pub(super) fn describe_histogram(histogram: &Histogram) -> String {
+    let ends = histogram.edges.iter().skip(1).map(Some).chain([None]);
+    let bins = histogram.edges.iter().zip(ends).zip(&histogram.counts).filter(|(_, count)| **count > 0);
+    let bins: Vec<String> = bins
+        .map(|((start, end), count)| match end {
+            Some(end) => format!("{start}-{end}: {count}"),
+            None => format!("{start}+: {count}"),
+        })
+        .collect();
+    if bins.is_empty() { "no objects".into() } else { bins.join(", ") }
 }

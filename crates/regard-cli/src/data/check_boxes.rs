@@ -2,14 +2,12 @@
 
 use regard::data::check::ClassCount;
 use regard::data::dataset::Origins;
-use regard::data::detection::{
-    DetectionDataset, DetectionParts, FaultKind, Histogram, Report, Severity, check, survey,
-};
+use regard::data::detection::{DetectionDataset, DetectionParts, FaultKind, Report, Severity, check, survey};
 use regard::evaluate::coco;
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, list, progress};
+use super::check::{LISTED, describe_histogram, list, progress};
 use super::unusable_boxes;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -90,8 +88,8 @@ fn print(
     writeln!(out, "validation  {}", parts.origins.validation)?;
     writeln!(out, "test        {}", parts.origins.test)?;
     writeln!(out, "queries     more than {}, the most objects in a picture", report.most_objects())?;
-    writeln!(out, "sizes       {} (square root of the area, pixels)", describe(&report.sizes))?;
-    writeln!(out, "aspects     {} (width over height)", describe(&report.aspects))?;
+    writeln!(out, "sizes       {} (square root of the area, pixels)", describe_histogram(&report.sizes))?;
+    writeln!(out, "aspects     {} (width over height)", describe_histogram(&report.aspects))?;
     let [eight, sixteen, thirty_two] = report.below_stride;
     writeln!(out, "tiny        shorter side below 8 pixels: {eight}, below 16: {sixteen}, below 32: {thirty_two}")?;
     if report.exif.turned > 0 {
@@ -138,17 +136,4 @@ fn print(
         copies.join(" = ")
     });
     list(out, "copies in more than one part (leaks)", leaks)
-}
-
-/// Bins that are not empty.
-fn describe(histogram: &Histogram) -> String {
-    let ends = histogram.edges.iter().skip(1).map(Some).chain([None]);
-    let bins = histogram.edges.iter().zip(ends).zip(&histogram.counts).filter(|(_, count)| **count > 0);
-    let bins: Vec<String> = bins
-        .map(|((start, end), count)| match end {
-            Some(end) => format!("{start}-{end}: {count}"),
-            None => format!("{start}+: {count}"),
-        })
-        .collect();
-    if bins.is_empty() { "no objects".into() } else { bins.join(", ") }
 }

@@ -8,7 +8,7 @@ mod reader;
 mod sample;
 mod sampling_file;
 
-pub use check::{BadClip, PartReport, Report, check};
+pub use check::{BadClip, Occurrence, PartReport, Report, check};
 pub use encode::encode_apng;
 pub use reader::Video;
 pub use sample::{FrameSampling, TestCrop, short_side_size};

@@ -231,11 +231,8 @@ fn a_check_finds_what_is_wrong() {
     fs::write(path("test/wave/copy.apng"), encode_apng(&copy, 10.0).unwrap()).unwrap();
     write_clip(&path("val/wave/long.gif"), 9, [4, 6], 77);
     fs::write(path("train/wave/broken.mp4"), "no video").unwrap();
-    // the pixels of the last frame
-    let mut damaged = encode_apng(&copy, 10.0).unwrap();
-    let pixels = damaged.len() - 20;
-    damaged[pixels] ^= 0x55;
-    fs::write(path("train/point/damaged.apng"), damaged).unwrap();
+    crate::testing::write_picture(&path("train/point/frames/1.png"), [4, 6], 0);
+    fs::write(path("train/point/frames/2.png"), "no picture").unwrap();
     let ticks = std::sync::atomic::AtomicUsize::new(0);
     let tick = || _ = ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let report = check(&survey(source(&root)).unwrap(), 8, tick);
@@ -246,7 +243,7 @@ fn a_check_finds_what_is_wrong() {
     assert!(unreadable.name.ends_with("broken.mp4") && unreadable.reason.starts_with("not a video"), "{unreadable:?}");
     let [undecodable] = &report.undecodable[..] else { panic!("{:?}", report.undecodable) };
     assert!(
-        undecodable.name.ends_with("damaged.apng") && undecodable.reason.starts_with("frame 1: "),
+        undecodable.name.ends_with("frames") && undecodable.reason.starts_with("frame 1, 2.png: "),
         "{undecodable:?}"
     );
     assert_eq!(report.short.len(), 9, "all but one have two frames");

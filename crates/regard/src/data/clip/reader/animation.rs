@@ -160,7 +160,16 @@ fn apng(bytes: &[u8]) -> Option<Result<([usize; 2], Delays), String>> {
     let (mut delays, mut is_animated, mut at) = (Delays::default(), false, 8);
     loop {
         let (length, kind) = (bytes.be32(at)? as usize, bytes.get(at + 4..at + 8)?);
-        bytes.get(at + 8..at + 12 + length)?;
+        let chunk = bytes.get(at + 4..at + 8 + length)?;
+        if matches!(kind, b"IHDR" | b"acTL" | b"fcTL" | b"IDAT" | b"fdAT") {
+            // a decoder lets frames with wrong ones pass
+            let mut checksum = flate2::Crc::new();
+            checksum.update(chunk);
+            if bytes.be32(at + 8 + length)? != checksum.sum() {
+                let frame = delays.frames.saturating_sub(1);
+                return Some(Err(format!("a wrong checksum in frame {frame}")));
+            }
+        }
         match kind {
             b"acTL" => is_animated = true,
             b"fcTL" => {
