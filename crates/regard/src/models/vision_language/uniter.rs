@@ -202,7 +202,7 @@ impl RegionRegression {
 
 impl Uniter {
     /// Hidden states and the outputs that are wanted; weights `[B, A, N + R, N + R]` under
-    /// `uniter.encoder.layer.i.attention.self`.
+    /// `uniter.encoder.layer.i.attention.self`, the plan of the alignment `[B, R, N]` under `transport`.
     ///
     /// # Panics
     /// When sizes do not fit the config, a text has more tokens than there are positions, or a statement about two pictures has
@@ -222,7 +222,9 @@ impl Uniter {
         if let (true, Some(regions), Some(hidden)) = (wanted.alignment, &input.regions, &output.regions) {
             let padding = [input.words.tokens.padding(&hidden.device()), regions.padding()];
             let both = [output.text.clone(), hidden.clone()];
-            output.alignment = Some(cosine_transport(both, padding, TransportOptions::default()));
+            let alignment = cosine_transport(both, padding, TransportOptions::default());
+            pass.record("transport", &alignment.plan);
+            output.alignment = Some(alignment);
         }
         if wanted.answer {
             output.answer = self.vqa_output.as_ref().map(|head| head.forward(output.pooled.clone()));
