@@ -65,17 +65,11 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let numbers: Vec<String> = vector.iter().map(ToString::to_string).collect();
         return Ok(writeln!(out, "{}", numbers.join(" "))?);
     }
-    write!(out, "{:>4}", "")?;
-    for number in 1..=texts.len() {
-        write!(out, "{number:>7}")?;
-    }
-    writeln!(out)?;
+    let numbers: Vec<String> = (1..=texts.len()).map(|number| format!("{number:>7}")).collect();
+    writeln!(out, "{:>4}{}", "", numbers.concat())?;
     for (number, (row, text)) in similarity.iter().zip(&texts).enumerate() {
-        write!(out, "{:>4}", number + 1)?;
-        for cosine in row {
-            write!(out, "{cosine:>7.3}")?;
-        }
-        writeln!(out, "  {text}")?;
+        let cells: Vec<String> = row.iter().map(|cosine| format!("{cosine:>7.3}")).collect();
+        writeln!(out, "{:>4}{}  {text}", number + 1, cells.concat())?;
     }
     Ok(())
 }
