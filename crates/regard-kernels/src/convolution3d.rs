@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::elementwise::{add_all, piece, share, zeroed};
+use crate::elementwise::{add_all, channel_parts, piece, share, zeroed};
 use crate::gathered::{Gathered, Init, Offsets, Panels, multiply};
 use crate::linear::NeedsGrad;
 use crate::pointwise::{Pointwise, sums_of_planes};
@@ -20,8 +20,6 @@ const BLOCK: usize = 48;
 /// Pixels whose products are summed at once into a gradient of the weight: about so many in small clips, at most so many in
 /// large ones.
 const DEPTH: [usize; 2] = [256, 2048];
-/// Channels of one part of a clip, where the channels of a clip are parted.
-const WIDE: usize = 32;
 /// Numbers of all partial gradients of the weight together, about: 128 MB.
 const PARTIAL_SUMS: usize = 1 << 25;
 
@@ -60,7 +58,7 @@ impl Convolution3d {
         }
         let (pixels, depth) = (self.output_pixels(), self.depth());
         let group = clips_of(BLOCK, pixels, batch);
-        let channels = self.outputs / parts(batch, group, self.outputs);
+        let channels = self.outputs / channel_parts(batch, group, self.outputs);
         let rows: Vec<usize> = (0..depth).collect();
         let packed = |weight: &[f32]| Panels::gathered(weight, &rows, depth, weight.len() / depth);
         let sweep = Sweep {
@@ -102,7 +100,7 @@ impl Convolution3d {
         let output = self.outputs * self.output_pixels();
         let group = clips_of(BLOCK, self.pixels(), batch);
         let reach = Reach::new(self);
-        let channels = self.inputs / parts(batch, group, self.inputs);
+        let channels = self.inputs / channel_parts(batch, group, self.inputs);
         let [frames, rows, columns] = self.stride;
         let sweeps: Vec<Sweep> = (0..frames * rows * columns)
             .map(|class| [class / (rows * columns), class / columns % rows, class % columns])
@@ -248,12 +246,6 @@ fn axes(of: impl Fn(usize) -> usize) -> [usize; 3] {
 /// Clips that have so many pixels together, at least one.
 fn clips_of(pixels: usize, clip: usize, batch: usize) -> usize {
     share(batch, pixels.div_ceil(clip))
-}
-
-/// Into how many parts the channels of a clip are cut, so that few large clips are work for all threads.
-fn parts(batch: usize, group: usize, channels: usize) -> usize {
-    let fits = |parts: &usize| group == 1 && batch * parts < 8 && channels.is_multiple_of(parts * WIDE);
-    [4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
 /// The places `pixels` of every clip.
@@ -442,7 +434,7 @@ mod tests {
     #[test]
     fn the_channels_of_few_clips_are_done_in_parts() {
         let wide = Convolution3d { inputs: 64, outputs: 64, ..case([2, 2, 3], [3, 1, 1], [1, 1, 1], [1, 0, 0]) };
-        assert_eq!([1, 3, 4].map(|batch| parts(batch, 1, 64)), [2, 2, 1]);
+        assert_eq!([1, 3, 4].map(|batch| channel_parts(batch, 1, 64)), [2, 2, 1]);
         assert_is_its_definition(wide, 1);
     }
 

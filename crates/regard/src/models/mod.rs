@@ -13,4 +13,4 @@ pub use classify::{
     san, sasa, vit,
 };
 pub use text::{TextPreset, language_model, rnn_search, transformer, translator};
-pub use video::{ClipPreset, timesformer};
+pub use video::{ClipPreset, i3d, resnet3d, timesformer};

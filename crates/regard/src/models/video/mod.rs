@@ -1,5 +1,7 @@
 //! Models of video: clips in, logits out.
 
+pub mod i3d;
+pub mod resnet3d;
 pub mod timesformer;
 
 use crate::data::Preprocess;
