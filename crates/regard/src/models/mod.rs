@@ -14,5 +14,5 @@ pub use classify::{
     san, sasa, vit,
 };
 pub use text::{TextPreset, bert, language_model, rnn_search, transformer, translator};
-pub use video::{AnyClipPreset, ClipPreset, VideoConfig, VideoModel, timesformer};
+pub use video::{AnyClipPreset, ClipPreset, VideoConfig, VideoModel, i3d, resnet3d, timesformer};
 pub use vision_language::{VisionLanguageConfig, VisionLanguageInput, VisionLanguageModel, VisionLanguageOutput};

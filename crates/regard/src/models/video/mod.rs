@@ -1,6 +1,8 @@
 //! Models of video: from clips to logits. A family is one file and one line in `families!`; it records under the paths of its
 //! parameters and computes its cost.
 
+pub mod i3d;
+pub mod resnet3d;
 pub mod timesformer;
 
 use burn::module::Module;
