@@ -2,11 +2,17 @@
 //!
 //! Nothing is stored. Everything follows from (seed, part, kind of sample, index), by exact operations alone (no sine, no
 //! logarithm), so that the same index gives the same bytes on every machine. `garments` paints; `scenes` is pictures of
-//! one to four things with boxes.
+//! one to four things with boxes, `captions` tells what is in them, and `questions` asks.
 
+mod captions;
 mod draw;
 mod garments;
+mod questions;
 mod scenes;
+mod words;
 
+pub use captions::{Caption, Relation, caption};
 pub use garments::{COLOURS, Canvas, Garment, KINDS, Placement, colour_names};
+pub use questions::{Question, TEMPLATES, question};
 pub use scenes::{SCENE_SIDE, Scene, Scenes, Thing, scene};
+pub use words::{ANSWERS, vocabulary};
