@@ -6,6 +6,7 @@ pub mod detect;
 mod limits;
 pub mod text;
 pub mod video;
+pub mod vision_language;
 
 pub use classify::{
     AnyPreset, Backbone, FamilyConfig, FeatureMap, Heads, ImageTransformer, Inspect, Model, ModelConfig, Preset,

@@ -1,0 +1,37 @@
+//! What a model of vision and language gives, the same for all families.
+
+use burn::tensor::Tensor;
+
+/// Hidden states, and the outputs of the heads that were wanted and that the model has.
+#[derive(Clone, Debug)]
+pub struct VisionLanguageOutput {
+    /// Of the words, `[B, N, D]`.
+    pub text: Tensor<3>,
+    /// Of the regions, `[B, R, D]`; none for texts alone.
+    pub regions: Option<Tensor<3>>,
+    /// Of the whole, `[B, D]`.
+    pub pooled: Tensor<2>,
+    /// Logits of the wanted words, `[P, V]`.
+    pub words: Option<Tensor<2>>,
+    /// Features of the wanted regions, `[P, F]`.
+    pub region_features: Option<Tensor<2>>,
+    /// Logits of the classes of the wanted regions, `[P, C]`.
+    pub region_classes: Option<Tensor<2>>,
+    /// Logits of the attributes of the wanted regions, `[P, C]`.
+    pub region_attributes: Option<Tensor<2>>,
+    /// Logits of whether text and picture belong together, `[B, 2]`; which of the two says so is a family's convention.
+    pub matching: Option<Tensor<2>>,
+    /// Which words are about which regions.
+    pub alignment: Option<Transport>,
+    /// Logits of answers, `[B, answers]`, or of false and true, `[B, 2]`.
+    pub answer: Option<Tensor<2>>,
+}
+
+/// How much of each region goes to each word at the least cost.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    /// `[B, R, N]`; rows and columns of padding are zero.
+    pub plan: Tensor<3>,
+    /// The cost of the plan, `[B]`.
+    pub distance: Tensor<1>,
+}
