@@ -29,6 +29,10 @@ pub enum Purpose {
     Mask,
     /// Which token a causal language model writes.
     NextToken,
+    /// What a step of several goals learns.
+    Goal,
+    /// Which texts are not about their pictures, and what is said instead.
+    WrongText,
     /// The embedded worlds: what is in a picture. Its number is fixed, since their bytes depend on it.
     World = 32,
 }

@@ -65,10 +65,7 @@ pub fn caption(seed: u64, part: Part, index: usize, scene: &Scene) -> Caption {
     let told = |thing: &Thing| [thing.colour, thing.kind];
     if let [one, other] = &scene.things[..] {
         let (first, second) = if draw.below(2) == 0 { (one, other) } else { (other, one) };
-        return Caption {
-            things: vec![told(first), told(second)],
-            relation: Some(Relation::between(first, second)),
-        };
+        return Caption { things: vec![told(first), told(second)], relation: Some(Relation::between(first, second)) };
     }
     let mut things: Vec<&Thing> = scene.things.iter().collect();
     things.sort_by(|a, b| a.centre[0].total_cmp(&b.centre[0]));
@@ -126,8 +123,7 @@ mod tests {
         let Some(things) = things else { return false };
         let ordered = things.windows(2).all(|pair| pair[0].centre[0] <= pair[1].centre[0]);
         let related = match caption.relation {
-            None => ordered,
-            Some(Relation::Left) => ordered,
+            None | Some(Relation::Left) => ordered,
             Some(Relation::Right) => !ordered,
             Some(Relation::Above) => things[0].centre[1] < things[1].centre[1],
             Some(Relation::Below) => things[0].centre[1] > things[1].centre[1],
@@ -170,7 +166,5 @@ mod tests {
         for index in 0..2000 {
             assert!(told(index).1.text().split(' ').all(|word| words.contains(word)));
         }
-        let (_, caption) = (0..).map(told).find(|(_, caption)| caption.relation.is_some()).unwrap();
-        assert!(caption.text().starts_with("a ") && caption.text().contains(" of ") || caption.text().contains("e"));
     }
 }

@@ -12,12 +12,15 @@ use crate::data::Part;
 
 /// What each template asks for.
 pub const TEMPLATES: [&str; 8] = [
-    "what colour", "which thing has a colour", "how many things", "how many of a kind", "is there", "is it left of",
-    "is it above", "what is left of",
+    "what colour",
+    "which thing has a colour",
+    "how many things",
+    "how many of a kind",
+    "is there",
+    "is it left of",
+    "is it above",
+    "what is left of",
 ];
-
-/// After so many indices every answer of every template came equally often.
-pub(super) const PERIOD: usize = 8 * 24;
 
 /// Pixels by which "left of" and "above" have to be clear.
 const GAP: f64 = 6.0;
@@ -57,7 +60,8 @@ fn ask(template: usize, turn: usize, things: &[Thing], draw: &mut Draw) -> Optio
     let once: Vec<&Thing> = things.iter().filter(|thing| of_kind(thing.kind) == 1).collect();
     let is_yes = turn.is_multiple_of(2);
     let name = |thing: &Thing| KINDS[thing.kind].0;
-    let one_of = |fitting: &[&Thing], draw: &mut Draw| (!fitting.is_empty()).then(|| *fitting[draw.below(fitting.len())]);
+    let one_of =
+        |fitting: &[&Thing], draw: &mut Draw| (!fitting.is_empty()).then(|| *fitting[draw.below(fitting.len())]);
     match template {
         0 => {
             let colour = turn % COLOURS.len();
@@ -105,10 +109,11 @@ fn ask(template: usize, turn: usize, things: &[Thing], draw: &mut Draw) -> Optio
             let kind = turn % KINDS.len();
             let is_fitting = |thing: &&&Thing| {
                 let mut left = things.iter().filter(|other| other.centre[0] <= thing.centre[0] - GAP);
-                let is_clear = |other: &Thing| {
-                    std::ptr::eq(other, **thing) || (other.centre[0] - thing.centre[0]).abs() >= GAP
-                };
-                left.next().is_some_and(|left| left.kind == kind) && left.next().is_none() && things.iter().all(is_clear)
+                let is_clear =
+                    |other: &Thing| std::ptr::eq(other, **thing) || (other.centre[0] - thing.centre[0]).abs() >= GAP;
+                left.next().is_some_and(|left| left.kind == kind)
+                    && left.next().is_none()
+                    && things.iter().all(is_clear)
             };
             let thing = once.iter().find(is_fitting)?;
             Some((format!("what is left of the {} ?", name(thing)), words::kind(kind)))
@@ -122,6 +127,8 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, HashMap, HashSet};
 
+    /// After so many indices every answer of every template came equally often.
+    const PERIOD: usize = 8 * 24;
     const PARTS: [Part; 3] = [Part::Train, Part::Validation, Part::Test];
 
     #[test]

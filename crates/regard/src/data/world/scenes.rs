@@ -134,7 +134,8 @@ impl Scene {
     /// order.
     #[must_use]
     pub fn drawn_boxes(&self) -> Vec<([f64; 4], usize)> {
-        let mut draw = Identity { sample: Sample::Region, index: self.region_index(), ..self.identity }.draw(Stage::Content);
+        let mut draw =
+            Identity { sample: Sample::Region, index: self.region_index(), ..self.identity }.draw(Stage::Content);
         let end = SCENE_SIDE as f64;
         let moved = |corners: [f64; 4]| corners.map(|side| (side + draw.uniform(-1.0, 1.0)).clamp(0.0, end));
         let mut boxes: Vec<([f64; 4], usize)> =
