@@ -11,7 +11,7 @@ use crate::random::{Purpose, generator};
 pub enum Sample {
     Scene = 0,
     /// A scene that has the answer to a question.
-    Question = 1,
+    Question = 2,
     /// How a scene is told.
     Caption = 9,
     /// Boxes as somebody would draw them around what is in a scene.

@@ -146,7 +146,7 @@ impl Scene {
 
     /// Another one for every scene: those of questions are not those of `scenes`.
     const fn region_index(&self) -> usize {
-        2 * self.identity.index + (self.identity.sample as usize) % 2
+        2 * self.identity.index + matches!(self.identity.sample, Sample::Question) as usize
     }
 }
 
