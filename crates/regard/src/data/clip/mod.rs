@@ -1,8 +1,15 @@
 //! Clips with a class, wherever they come from: files of video, folders of frames, and the embedded world.
 
-use std::fmt::Debug;
+mod sample;
 
-use super::Picture;
+pub use sample::{FrameSampling, TestCrop, short_side_size};
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::world::WorldClips;
+use super::{Part, Picture};
 use crate::Error;
 
 /// Clips with a class, by index.
@@ -43,4 +50,16 @@ pub struct ClipLength {
     pub frames: usize,
     /// Frames per second.
     pub rate: f64,
+}
+
+/// A dataset by the name of an embedded one: `clips` has motions as classes, `clips-garment` what moves. Behind a colon, the
+/// number of frames and the side of a frame may follow: `clips:16x64`.
+///
+/// # Errors
+/// When there is no such thing; the error names it.
+pub fn open(source: &str, part: Part) -> Result<Arc<dyn ClipDataset>, Error> {
+    match WorldClips::parse(source) {
+        Some((target, size)) => Ok(Arc::new(WorldClips::open(part, target, size)?)),
+        None => Err(Error::file(Path::new(source), "not a dataset of clips")),
+    }
 }

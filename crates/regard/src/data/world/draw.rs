@@ -10,6 +10,7 @@ use crate::random::{Purpose, generator};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
     Scene = 0,
+    Clip = 1,
     /// A scene that has the answer to a question.
     Question = 2,
     /// How a scene is told.
@@ -30,12 +31,17 @@ pub struct Draw(ChaCha8Rng);
 
 impl Draw {
     pub fn new(seed: u64, part: Part, sample: (Sample, Stage), index: usize) -> Self {
+        Self::of_frame(seed, part, sample, index, 0)
+    }
+
+    /// For one frame of a clip, so that the others need not be drawn.
+    pub fn of_frame(seed: u64, part: Part, sample: (Sample, Stage), index: usize, frame: usize) -> Self {
         let part = match part {
             Part::Validation => 1,
             Part::Test => 2,
             _ => 0,
         };
-        let place = part << 32 | (sample.0 as u64) << 8 | sample.1 as u64;
+        let place = (frame as u64) << 40 | part << 32 | (sample.0 as u64) << 8 | sample.1 as u64;
         Self(generator(seed, Purpose::World, [place, index as u64]))
     }
 

@@ -108,6 +108,11 @@ impl Canvas {
         Self { side, levels: vec![level; 3 * side * side] }
     }
 
+    #[cfg(test)]
+    pub(super) fn levels(&self) -> &[f64] {
+        &self.levels
+    }
+
     /// Paints a garment over what is there: every pixel is taken from the garment's picture, between pixels bilinearly.
     pub fn paint(&mut self, garment: &Garment, colour: usize, place: &Placement) {
         let (picture, scale, [cos, sin]) = (garment.levels(), 28.0 / place.side, place.turn);

@@ -10,8 +10,8 @@ pub(super) const PLURALS: [&str; 8] =
 
 pub(super) const NUMBERS: [&str; 5] = ["zero", "one", "two", "three", "four"];
 
-/// What a motion is as an answer, as what somebody is told, and as what is asked for.
-const MOTIONS: [[&str; 3]; 10] = [
+/// What a motion is as an answer, as what somebody is told, and as what is asked for; in the order of the classes of clips.
+const MOTION_WORDS: [[&str; 3]; 10] = [
     ["right", "moves right", "move right"],
     ["left", "moves left", "move left"],
     ["down", "moves down", "move down"],
@@ -77,6 +77,18 @@ pub(super) const fn kind(kind: usize) -> usize {
     13 + kind
 }
 
+pub(super) const fn motion(motion: usize) -> usize {
+    21 + motion
+}
+
+pub(super) const STAYS: usize = 31;
+
+/// How a motion is told, and how it is asked for: `moves right`, `move right`.
+pub(super) const fn motion_words(motion: usize) -> [&'static str; 2] {
+    let [_, told, asked] = MOTION_WORDS[motion];
+    [told, asked]
+}
+
 const OTHERS: &str = "a and left right of above below what colour is the thing how many things are there ? near does \
                       something that changes stays happens to yes no";
 
@@ -85,7 +97,7 @@ const OTHERS: &str = "a and left right of above below what colour is the thing h
 pub fn vocabulary() -> String {
     let kinds = KINDS.iter().map(|(name, _)| *name);
     let colours = COLOURS.iter().map(|(name, _)| *name);
-    let motions = MOTIONS.iter().flatten().flat_map(|text| text.split(' '));
+    let motions = MOTION_WORDS.iter().flatten().flat_map(|text| text.split(' '));
     let words: BTreeSet<&str> =
         kinds.chain(colours).chain(PLURALS).chain(NUMBERS).chain(motions).chain(OTHERS.split_whitespace()).collect();
     let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
@@ -101,7 +113,8 @@ mod tests {
         assert_eq!((ANSWERS[yes(true)], ANSWERS[yes(false)], ANSWERS[number(3)]), ("yes", "no", "three"));
         (0..6).for_each(|index| assert_eq!(ANSWERS[colour(index)], COLOURS[index].0));
         (0..8).for_each(|index| assert_eq!(ANSWERS[kind(index)], KINDS[index].0));
-        (0..10).for_each(|index| assert_eq!(ANSWERS[21 + index], MOTIONS[index][0]));
+        (0..10).for_each(|index| assert_eq!(ANSWERS[21 + index], MOTION_WORDS[index][0]));
+        assert_eq!((ANSWERS[motion(3)], ANSWERS[STAYS], motion_words(3)), ("up", "stays", ["moves up", "move up"]));
         let different: BTreeSet<&str> = ANSWERS.into_iter().collect();
         assert_eq!(different.len(), 32);
     }
