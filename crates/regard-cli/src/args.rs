@@ -6,8 +6,8 @@ use std::io::Write;
 
 use crate::failure::Failure;
 use crate::{
-    analyse, compare, data, denoise, detect, eval, explain, export, fill, gallery, models, operators, predict,
-    quickstart, recipes, run, serve, table, train, translate,
+    analyse, compare, data, denoise, detect, embed_text, eval, explain, export, fill, gallery, models, operators,
+    predict, quickstart, recipes, run, serve, table, train, translate,
 };
 
 /// Attention models for vision.
@@ -39,6 +39,7 @@ enum Command {
     Detect(detect::Args),
     Translate(translate::Args),
     Fill(fill::Args),
+    EmbedText(embed_text::Args),
     Eval(eval::Args),
     Explain(explain::Args),
     Analyse(analyse::Args),
@@ -108,6 +109,7 @@ impl Plan {
                 Command::Detect(args) => detect::run(&args, &self.device, out),
                 Command::Translate(args) => translate::run(&args, &self.device, out),
                 Command::Fill(args) => fill::run(&args, &self.device, out),
+                Command::EmbedText(args) => embed_text::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Explain(args) => explain::run(&args, &self.device, out),
                 Command::Analyse(args) => analyse::run(&args, &self.device, out),

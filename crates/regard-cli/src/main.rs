@@ -7,6 +7,7 @@ mod compare;
 mod data;
 mod denoise;
 mod detect;
+mod embed_text;
 mod eval;
 mod explain;
 mod export;

@@ -6,6 +6,7 @@ mod command_line;
 mod common;
 mod data;
 mod detect;
+mod embed_text;
 #[cfg(feature = "mpi")]
 mod ranks;
 #[cfg(unix)]

@@ -53,6 +53,7 @@ fn help_is_readable() {
         "predict",
         "translate",
         "fill",
+        "embed-text",
         "eval",
         "explain",
         "run",

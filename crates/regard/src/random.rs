@@ -33,6 +33,8 @@ pub enum Purpose {
     Goal,
     /// Which texts are not about their pictures, and what is said instead.
     WrongText,
+    /// Where the centroids of a cluster start.
+    Cluster,
     /// The embedded worlds: what is in a picture. Its number is fixed, since their bytes depend on it.
     World = 32,
 }

@@ -5,4 +5,5 @@ mod detransliterator;
 #[cfg(feature = "wgpu")]
 mod gpu;
 mod layering;
+mod minilm;
 mod parity;

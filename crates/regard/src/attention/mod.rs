@@ -33,6 +33,7 @@ pub mod position;
 mod project;
 mod space_time;
 mod stem;
+mod transport;
 mod window;
 
 pub use additive::{AdditiveMemory, AdditiveWeights, additive};
@@ -47,6 +48,7 @@ pub use project::project;
 pub use space_time::{AttentionPlan, ClipGrid, SpaceTime, SpaceTimeStep};
 pub use stem::{Stem, mixture_weights, stem};
 pub(crate) use stem::{can_fuse as can_fuse_stem, fused as fused_stem};
+pub use transport::{Transport, TransportOptions, cosine_transport};
 pub(crate) use window::reach;
 pub use window::{Border, unfold};
 

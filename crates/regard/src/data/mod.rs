@@ -48,4 +48,4 @@ pub use order::Order;
 pub use picture::{MOST_PIXELS, Picture, prepare};
 pub use preprocess::{Filter, Preprocess, Resize};
 pub use resize_inside::ResizeInside;
-pub use text::Tokens;
+pub use text::{Tokens, Words};

@@ -1,5 +1,6 @@
 //! Layers: parts with parameters that models share.
 
+pub mod bert;
 mod convolution;
 mod encoder;
 mod grid_position;
@@ -42,6 +43,7 @@ pub use recurrent::GatedUnit;
 pub use residual::{BottleneckStride, LastStage, Residual, ResidualBlock, ResidualBody, ResidualStem};
 pub use san::{PairwiseUnit, PatchwiseUnit, SanRelation, SanUnit, SanUnitConfig, Sharing};
 pub use stem::{AttentionStem, AttentionStemConfig};
+pub(crate) use tokens::rows_at;
 pub use tokens::{Embedding, PositionEncoding, PositionKind};
 pub(crate) use transformer::StackConfig;
 pub use transformer::{

@@ -2,7 +2,7 @@
 //! Vaswani et al. 2017, arXiv:1706.03762, sections 3.4 and 3.5.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::attention::position;
@@ -35,6 +35,11 @@ impl Embedding {
         Self { weight: start.init([tokens, dim], device) }
     }
 
+    /// Normal with deviation 0.02, as in BERT.
+    pub fn normal(tokens: usize, dim: usize, device: &Device) -> Self {
+        Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([tokens, dim], device) }
+    }
+
     /// `[B, N] -> [B, N, D]`
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let [batch, length] = tokens.dims();
@@ -46,6 +51,18 @@ impl Embedding {
     pub fn logits<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         function::linear(x, self.weight.val(), None)
     }
+}
+
+/// The tokens at some positions only, `[B, N, D] -> [P, D]`. Positions count through all texts, padding included.
+///
+/// # Panics
+/// When there is no such position.
+pub(crate) fn rows_at(x: Tensor<3>, positions: &[usize]) -> Tensor<2> {
+    let [batch, length, dim] = x.dims();
+    assert!(positions.iter().all(|at| *at < batch * length), "tokens: a position beyond {batch} x {length}");
+    let indices: Vec<i64> = positions.iter().map(|at| *at as i64).collect();
+    let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [positions.len()]), &x.device());
+    x.reshape([batch * length, dim]).select(0, indices)
 }
 
 /// Scales embeddings and adds position encodings.
@@ -97,7 +114,6 @@ mod tests {
     use super::*;
     use crate::device::cpu;
     use crate::testing::{assert_close, random, values};
-    use burn::tensor::TensorData;
 
     fn ids(rows: &[&[i64]]) -> Tensor<2, Int> {
         Tensor::from_data(TensorData::new(rows.concat(), [rows.len(), rows[0].len()]), &cpu())

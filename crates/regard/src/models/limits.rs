@@ -20,6 +20,15 @@ pub fn check_image([rows, columns]: [usize; 2]) -> Result<(), Error> {
     }
 }
 
+/// Vocabularies may be larger than all other sizes.
+pub fn check_vocabulary(field: &'static str, tokens: usize) -> Result<(), Error> {
+    const LARGEST: usize = 1 << 20;
+    if (1..=LARGEST).contains(&tokens) {
+        return Ok(());
+    }
+    Err(Error::config(field, format!("must be from 1 to {LARGEST}, got {tokens}")))
+}
+
 /// Refuses a model of too many parameters, counted from shapes before any is initialised.
 pub fn check_parameters<M: Module>(model: M) -> Result<M, Error> {
     let mut count = Count(0);

@@ -13,5 +13,6 @@ pub use classify::{
     StagedBackbone, Trunk, TrunkConfig, TrunkStage, deit, deit3, non_local_resnet, preset, presets, regnet, resnet,
     san, sasa, vit,
 };
-pub use text::{TextPreset, language_model, rnn_search, transformer, translator};
+pub use text::{TextPreset, bert, language_model, rnn_search, transformer, translator};
 pub use video::{ClipPreset, timesformer};
+pub use vision_language::{VisionLanguageConfig, VisionLanguageInput, VisionLanguageModel, VisionLanguageOutput};

@@ -5,6 +5,7 @@
 //! [`load`](fn@load) (tensors into a model). [`export`](fn@export) is the reverse.
 
 mod address;
+mod bert;
 mod detector;
 mod embedded;
 mod export;
@@ -27,9 +28,11 @@ mod timm;
 #[cfg(test)]
 mod toy;
 mod upstream;
+mod vision_language;
 
 pub use crate::download::Progress;
 pub use address::Address;
+pub use bert::{LoadedBert, SentenceVectors, bert_config, bert_names, load_bert, load_bert_folder};
 pub use detector::{
     DetectorSource, EMBEDDED_DETECTORS, EmbeddedDetector, LoadedDetector, begin_detector, fill_trunk, is_detector,
     resolve_detector,
@@ -53,3 +56,7 @@ pub use timesformer::{load_timesformer, start_timesformer};
 pub use timm::timm_name;
 use upstream::to_transformers_names;
 pub use upstream::{Upstream, recognise, to_detector_names, translate};
+pub use vision_language::{
+    load_vision_language, lxmert_config, lxmert_names, to_vision_language_names, uniter_names, vilbert_names,
+    visual_bert_config, visual_bert_names,
+};

@@ -2,7 +2,9 @@
 //!
 //! A name is the dotted path of the fields, as in PyTorch: a batch norm's `gamma` and `beta` are `weight` and `bias`,
 //! and the variant of an enum does not appear. The elements of a list whose field ends with `_` are numbered from one:
-//! those of `layer_` are `layer1`, `layer2`.
+//! those of `layer_` are `layer1`, `layer2`. Some fields of BERT and its relatives cannot have their names there in Rust:
+//! `self_` is `self`, `layer_norm` is `LayerNorm`, and what is in a `Sequential..` has numbers.
+//! The fields of `base_` have the names of fields of its owner, like those of a base class in Python.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
@@ -100,8 +102,18 @@ impl ModulePath {
         for (part, container) in self.parts.iter().zip(&self.containers) {
             let part = match (container.as_str(), part.as_str()) {
                 (container, _) if container.starts_with("Enum:") => continue,
+                (_, "base_") => continue,
                 (container, "gamma") if container.ends_with("BatchNorm") => "weight",
                 (container, "beta") if container.ends_with("BatchNorm") => "bias",
+                (container, "dense") if container.starts_with("Struct:Sequential") => "0",
+                (container, "layer_norm") if container.starts_with("Struct:Sequential") => "2",
+                (container, "decoder") if container.starts_with("Struct:Sequential") => "3",
+                (_, "self_") => "self",
+                (_, "layer_norm") => "LayerNorm",
+                (_, "layer_norm1") => "LayerNorm1",
+                (_, "layer_norm2") => "LayerNorm2",
+                (_, "bi_output") => "biOutput",
+                (_, "image_predictions") => "imagePredictions",
                 (_, part) => part,
             };
             if let (true, Ok(index)) = (name.ends_with('_'), part.parse::<usize>()) {

@@ -5,14 +5,16 @@
 //! output projection is tied to the embeddings.
 
 use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{TextPreset, check_vocabulary};
+use super::TextPreset;
 use crate::data::Tokens;
-use crate::layers::{NormPlace, PositionKind, StackConfig, TransformerEncoder, TransformerLayerConfig, check_depth};
+use crate::layers::{
+    NormPlace, PositionKind, StackConfig, TransformerEncoder, TransformerLayerConfig, check_depth, rows_at,
+};
 use crate::models::config;
-use crate::models::limits::check_parameters;
+use crate::models::limits::{check_parameters, check_vocabulary};
 use crate::{Error, Pass};
 
 /// Masked or causal.
@@ -111,14 +113,7 @@ impl LanguageModel {
     /// When there is no such position.
     pub fn logits_at(&self, tokens: &Tokens, positions: &[usize], pass: &mut Pass) -> Tensor<2> {
         let features = self.features(tokens, pass);
-        let [batch, length, dim] = features.dims();
-        assert!(
-            positions.iter().all(|at| *at < batch * length),
-            "language_model: a position beyond {batch} x {length}"
-        );
-        let indices: Vec<i64> = positions.iter().map(|at| *at as i64).collect();
-        let indices = Tensor::<1, Int>::from_data(TensorData::new(indices, [positions.len()]), &features.device());
-        self.encoder.embed_tokens.logits(features.reshape([batch * length, dim]).select(0, indices))
+        self.encoder.embed_tokens.logits(rows_at(features, positions))
     }
 
     /// Largest number of tokens of a sentence, if there is a limit.

@@ -11,13 +11,14 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{TextPreset, check_vocabulary};
+use super::TextPreset;
 use crate::attention::DotProduct;
 use crate::data::Tokens;
 use crate::layers::{
     Cache, Embedding, LayerNorm, Linear, Memory, NormPlace, PositionEncoding, PositionKind, StackConfig,
     TransformerDecoderLayer, TransformerEncoder, TransformerLayerConfig, check_depth, check_size,
 };
+use crate::models::limits::check_vocabulary;
 use crate::pass::Axes;
 use crate::{Error, Pass};
 

@@ -4,9 +4,10 @@
 //! What a family makes of a box (seven numbers, five, four, none), of a masked region or of a picture as a whole is done inside
 //! of it. Lists over all texts or pictures count row by row, padding included: position `n` of text `b` is `b * N + n`.
 
-use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Tensor, TensorData};
 
-use crate::data::Tokens;
+use crate::data::Words;
+use crate::layers::rows_at;
 
 /// A batch of texts, each with a picture or without.
 #[derive(Clone, Debug)]
@@ -15,15 +16,6 @@ pub struct VisionLanguageInput {
     /// Regions of the picture of each text; none for texts alone, which shows how much can be answered blindly.
     pub regions: Option<Regions>,
     pub wanted: Wanted,
-}
-
-/// Tokens with their types.
-#[derive(Clone, Debug)]
-pub struct Words {
-    /// `[B, N]`, with special tokens: `[CLS] .. [SEP]`.
-    pub tokens: Tokens,
-    /// Segment of each token, `B * N` of them: 0, or 1 for a second sentence. Empty if all are 0.
-    pub types: Vec<u8>,
 }
 
 /// Regions of pictures, padded at the end of each picture.
@@ -107,24 +99,6 @@ impl VisionLanguageInput {
     }
 }
 
-impl Words {
-    /// Single sentences: all types are 0.
-    #[must_use]
-    pub const fn new(tokens: Tokens) -> Self {
-        Self { tokens, types: Vec::new() }
-    }
-
-    /// `[B, N]`
-    pub fn types(&self, device: &Device) -> Tensor<2, Int> {
-        let shape = [self.tokens.batch(), self.tokens.length()];
-        if self.types.is_empty() {
-            return Tensor::zeros(shape, device);
-        }
-        let types: Vec<i64> = self.types.iter().map(|kind| i64::from(*kind)).collect();
-        Tensor::from_data(TensorData::new(types, shape), device)
-    }
-}
-
 impl Regions {
     /// All regions of all pictures, of which nothing else is known.
     ///
@@ -154,6 +128,37 @@ impl Regions {
         Some(Tensor::from_data(data, &self.features.device()))
     }
 
+    /// The regions of the left picture (0) or the right one (1) alone.
+    ///
+    /// # Panics
+    /// When a text has no region of this picture.
+    pub(super) fn of_picture(&self, picture: u8) -> Self {
+        let length = self.length();
+        let own = |sample: usize| -> Vec<usize> {
+            let places = (0..self.counts[sample]).map(|at| sample * length + at);
+            places.filter(|at| self.pictures.get(*at).copied().unwrap_or(0) == picture).collect()
+        };
+        let rows: Vec<Vec<usize>> = (0..self.counts.len()).map(own).collect();
+        assert!(
+            rows.iter().all(|row| !row.is_empty()),
+            "vision and language: a text without regions of picture {picture}"
+        );
+        let counts: Vec<usize> = rows.iter().map(Vec::len).collect();
+        let longest = counts.iter().copied().max().unwrap_or(0);
+        // padding repeats the first region
+        let indices: Vec<usize> =
+            rows.iter().flat_map(|row| (0..longest).map(|at| *row.get(at).unwrap_or(&row[0]))).collect();
+        let take = |x: &Tensor<3>| {
+            let width = x.dims()[2];
+            rows_at(x.clone(), &indices).reshape([rows.len(), longest, width])
+        };
+        let masked =
+            if self.masked.is_empty() { Vec::new() } else { indices.iter().map(|at| self.masked[*at]).collect() };
+        let mut regions = Self::new(take(&self.features), take(&self.boxes), counts);
+        regions.masked = masked;
+        regions
+    }
+
     /// The features, zeros where a region is masked: `[B, R, F]`.
     pub(super) fn visible_features(&self) -> Tensor<3> {
         if !self.masked.iter().any(|masked| *masked) {
@@ -179,6 +184,7 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Tokens;
     use crate::device::cpu;
     use crate::testing::{random, values};
 
@@ -214,6 +220,17 @@ mod tests {
         input.check();
         input.words.types = vec![0; 3];
         input.check();
+    }
+
+    #[test]
+    fn the_regions_of_one_picture_move_to_the_front() {
+        let mut regions = input().regions.unwrap();
+        regions.counts = vec![2, 2];
+        regions.pictures = vec![1, 0, 0, 1];
+        let right = regions.of_picture(1);
+        assert_eq!(right.counts, [1, 1]);
+        let all = values(&regions.features);
+        assert_eq!(values(&right.features), [&all[..3], &all[9..]].concat());
     }
 
     #[test]

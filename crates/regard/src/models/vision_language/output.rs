@@ -2,6 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use crate::attention::Transport;
+
 /// Hidden states, and the outputs of the heads that were wanted and that the model has.
 #[derive(Clone, Debug)]
 pub struct VisionLanguageOutput {
@@ -27,11 +29,20 @@ pub struct VisionLanguageOutput {
     pub answer: Option<Tensor<2>>,
 }
 
-/// How much of each region goes to each word at the least cost.
-#[derive(Clone, Debug)]
-pub struct Transport {
-    /// `[B, R, N]`; rows and columns of padding are zero.
-    pub plan: Tensor<3>,
-    /// The cost of the plan, `[B]`.
-    pub distance: Tensor<1>,
+impl VisionLanguageOutput {
+    /// Hidden states alone.
+    pub(super) const fn of(text: Tensor<3>, regions: Option<Tensor<3>>, pooled: Tensor<2>) -> Self {
+        Self {
+            text,
+            regions,
+            pooled,
+            words: None,
+            region_features: None,
+            region_classes: None,
+            region_attributes: None,
+            matching: None,
+            alignment: None,
+            answer: None,
+        }
+    }
 }
