@@ -29,12 +29,12 @@ pub enum Purpose {
     Mask,
     /// Which token a causal language model writes.
     NextToken,
+    /// Where the centroids of a cluster start.
+    Cluster,
     /// What a step of several goals learns.
     Goal,
     /// Which texts are not about their pictures, and what is said instead.
     WrongText,
-    /// Where the centroids of a cluster start.
-    Cluster,
     /// The embedded worlds: what is in a picture. Its number is fixed, since their bytes depend on it.
     World = 32,
 }
