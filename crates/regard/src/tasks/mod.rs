@@ -6,6 +6,7 @@ pub mod language;
 mod sentences;
 mod token_loss;
 pub mod translate;
+pub mod vision_language;
 
 pub use token_loss::TokenLoss;
 
@@ -156,6 +157,7 @@ tasks! {
     Detect detect::ObjectDetection;
     Translate translate::Translation;
     Language language::Language;
+    VisionLanguage vision_language::VisionLanguage;
 }
 
 /// What a run reports: what its folder says or, for runs from before folders said so, what the task of its recipe reports.
