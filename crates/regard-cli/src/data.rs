@@ -2,9 +2,11 @@
 
 mod browse;
 mod browse_boxes;
+mod browse_vision_language;
 mod check;
 mod check_boxes;
 mod check_text;
+mod check_vision_language;
 mod convert;
 mod fetch;
 
@@ -40,6 +42,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
 /// The failure of pictures with boxes that cannot be read.
 fn unusable_boxes(error: regard::Error) -> Failure {
     Failure::input(error, "`regard data check` lists everything that is wrong; `scenes` is always there")
+}
+
+/// The failure of texts about pictures that cannot be read.
+fn unusable_texts(error: regard::Error) -> Failure {
+    Failure::input(
+        error,
+        "`regard data check` lists everything that is wrong; `questions` and `captions` are always there",
+    )
 }
 
 /// The failure of a dataset that cannot be read or fetched.

@@ -257,7 +257,7 @@ impl Drawings {
 }
 
 /// A small picture at a whole multiple of its size, so that labels are small beside it.
-fn enlarged(picture: &Picture) -> Picture {
+pub fn enlarged(picture: &Picture) -> Picture {
     const LEAST_SIDE: usize = 384;
     let [rows, columns] = picture.size();
     match LEAST_SIDE / rows.max(columns) {
