@@ -130,7 +130,9 @@ fn section(root: &Path, part: Option<Part>, path: &Path) -> Result<Section, Erro
         let mut picture = |section: &mut Section, name: &str, boxes| {
             let path = folders.find(name);
             section.check_present(|| place.clone(), "identifier", name, &path);
-            section.pictures.push(PictureEntry { path, series: line.identifier.clone(), boxes });
+            // the same sentence is said of several pictures
+            let series = line.identifier.rsplit_once('-').map_or(line.identifier.as_str(), |(sentence, _)| sentence);
+            section.pictures.push(PictureEntry { path, series: series.into(), boxes });
             section.pictures.len() - 1
         };
         if !is_drawn || line.left_url.is_some() {
