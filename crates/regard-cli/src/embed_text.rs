@@ -65,11 +65,11 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let numbers: Vec<String> = vector.iter().map(ToString::to_string).collect();
         return Ok(writeln!(out, "{}", numbers.join(" "))?);
     }
-    let numbers: String = (1..=texts.len()).map(|number| format!("{number:>7}")).collect();
-    writeln!(out, "{:>4}{numbers}", "")?;
+    let numbers: Vec<String> = (1..=texts.len()).map(|number| format!("{number:>7}")).collect();
+    writeln!(out, "{:>4}{}", "", numbers.concat())?;
     for (number, (row, text)) in similarity.iter().zip(&texts).enumerate() {
-        let cells: String = row.iter().map(|cosine| format!("{cosine:>7.3}")).collect();
-        writeln!(out, "{:>4}{cells}  {text}", number + 1)?;
+        let cells: Vec<String> = row.iter().map(|cosine| format!("{cosine:>7.3}")).collect();
+        writeln!(out, "{:>4}{}  {text}", number + 1, cells.concat())?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use burn::module::Module;
 use regard::cost::{Convention, Ledger};
 use regard::device::cpu;
 use regard::models::translator::{self, TranslatorConfig};
-use regard::models::{self, detect, language_model};
+use regard::models::{self, bert, detect, language_model, vision_language};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -67,10 +67,12 @@ enum Kind {
     Detector,
     Translator,
     LanguageModel,
+    VisionLanguage,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Classifier, Self::Detector, Self::Translator, Self::LanguageModel];
+    const ALL: [Self; 5] =
+        [Self::Classifier, Self::Detector, Self::Translator, Self::LanguageModel, Self::VisionLanguage];
 
     const fn heading(self) -> &'static str {
         match self {
@@ -78,6 +80,7 @@ impl Kind {
             Self::Detector => "detectors",
             Self::Translator => "translators",
             Self::LanguageModel => "language models",
+            Self::VisionLanguage => "vision and language",
         }
     }
 }
@@ -110,14 +113,22 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         None => list(args.json, out),
         Some(Command::Show { name }) => show(name, args.json, out),
         Some(Command::Config { name }) => {
-            let config = match (translator::preset(name), language_model::preset(name)) {
-                (Ok(preset), _) => preset.config.to_toml(),
-                (_, Ok(preset)) => (preset.config)().to_toml(),
-                (Err(_), Err(_)) => Configuration::named(name, &[])?.to_toml(),
+            let config = match text_config(name) {
+                Some(config) => config,
+                None => Configuration::named(name, &[])?.to_toml(),
             };
             Ok(write!(out, "{config}")?)
         }
     }
+}
+
+/// The configuration of a preset that reads text.
+fn text_config(name: &str) -> Option<String> {
+    let translator = translator::preset(name).map(|preset| preset.config.to_toml());
+    let language = || language_model::preset(name).map(|preset| (preset.config)().to_toml());
+    let bert = || bert::preset(name).map(|config| config.to_toml());
+    let both = || vision_language::preset(name).map(|config| config.to_toml());
+    translator.or_else(|_| language()).or_else(|_| bert()).or_else(|_| both()).ok()
 }
 
 fn list(json: bool, out: &mut impl Write) -> Result<(), Failure> {
@@ -172,6 +183,15 @@ fn entries() -> Result<Vec<Entry>, Failure> {
     for preset in language_model::PRESETS {
         let parameters = (preset.config)().init(&cpu())?.num_params() as u64;
         entries.push(text_entry(preset.name, Kind::LanguageModel, "language-model", preset.paper, parameters));
+    }
+    for preset in bert::PRESETS {
+        let parameters = (preset.config)().init(&cpu())?.num_params() as u64;
+        entries.push(text_entry(preset.name, Kind::LanguageModel, "bert", preset.paper, parameters));
+    }
+    for preset in vision_language::PRESETS {
+        let config = (preset.config)();
+        let parameters = config.init(&cpu())?.num_params() as u64;
+        entries.push(text_entry(preset.name, Kind::VisionLanguage, config.family(), preset.paper, parameters));
     }
     Ok(entries)
 }

@@ -27,7 +27,10 @@ fn every_preset_is_listed_with_its_costs() {
     let folder = tempfile::tempdir().unwrap();
     let json: serde_json::Value = serde_json::from_str(&stdout_of(folder.path(), &["models", "--json"])).unwrap();
     let listed = json.as_array().unwrap();
-    let of_text = models::translator::presets().len() + models::language_model::PRESETS.len();
+    let of_text = models::translator::presets().len()
+        + models::language_model::PRESETS.len()
+        + models::bert::PRESETS.len()
+        + models::vision_language::PRESETS.len();
     assert_eq!(listed.len(), models::presets().len() + models::detect::presets().len() + of_text);
     let vit = listed.iter().find(|entry| entry["name"] == "vit-base-patch16-224").unwrap();
     assert_eq!(vit["parameters"], 86_567_656);
@@ -37,8 +40,12 @@ fn every_preset_is_listed_with_its_costs() {
     assert_eq!(retinanet["parameters"], 34_014_999);
     let table = stdout_of(folder.path(), &["models"]);
     // a heading for each kind, and empty lines between kinds
-    assert_eq!(table.lines().count(), listed.len() + 4 + 3);
+    assert_eq!(table.lines().count(), listed.len() + 5 + 4);
     assert!(table.lines().any(|line| line.starts_with("detectors  ")), "{table}");
+    let uniter = listed.iter().find(|entry| entry["name"] == "uniter-base").unwrap();
+    assert_eq!((&uniter["parameters"], &uniter["kind"]), (&112_938_887.into(), &"vision-language".into()));
+    let config = stdout_of(folder.path(), &["models", "config", "uniter-nano"]);
+    assert!(config.starts_with("model = \"uniter\""), "{config}");
     let shown = stdout_of(folder.path(), &["models", "show", "vit-nano"]);
     assert!(shown.contains("blocks.0") && shown.lines().last().unwrap().starts_with("all"), "{shown}");
 }

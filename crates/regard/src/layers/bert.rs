@@ -12,7 +12,7 @@ mod model;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor};
 
-use super::{LayerNorm, Linear, check_size};
+use super::{LayerNorm, Linear, NormPlace, TransformerLayerConfig};
 use crate::attention::{DotProduct, dot_product, merge_heads, split_heads};
 use crate::cost::{Costed, Ledger, Work};
 use crate::function;
@@ -40,19 +40,8 @@ impl BertLayerConfig {
     /// # Errors
     /// When a field is out of range; the error names it.
     pub fn validate(&self) -> Result<(), Error> {
-        check_size("dim", self.dim)?;
-        check_size("heads", self.heads)?;
-        check_size("inner", self.inner)?;
-        if !self.dim.is_multiple_of(self.heads) {
-            return Err(Error::config("heads", format!("must divide dim {}, got {}", self.dim, self.heads)));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(Error::config("dropout", format!("must be at least 0 and below 1, got {}", self.dropout)));
-        }
-        if !(self.epsilon > 0.0 && self.epsilon < 1.0) {
-            return Err(Error::config("epsilon", format!("must be between 0 and 1, got {}", self.epsilon)));
-        }
-        Ok(())
+        let Self { dim, heads, inner, dropout, epsilon } = *self;
+        TransformerLayerConfig { dim, heads, inner, norm: NormPlace::Post, dropout, epsilon }.validate()
     }
 
     /// A layer with fresh weights: normal with deviation 0.02, biases zero.

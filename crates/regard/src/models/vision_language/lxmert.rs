@@ -4,6 +4,7 @@
 //! Field names are those of `LxmertForPreTraining` in transformers. Differences: the weights of attention are not dropped at
 //! random, only the ends of branches are; statements about two pictures have the head of the original, `logit_fc`.
 
+mod cost;
 mod layer;
 
 use burn::module::Module;
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use super::answer::AnswerHead;
 use super::input::{Regions, VisionLanguageInput, Wanted};
 use super::output::VisionLanguageOutput;
-use crate::cost::{Costed, Ledger, Work};
 use crate::layers::bert::{
     BertEmbeddings, BertHeads, BertLayer, BertLayerConfig, BertPooler, BertTransform, SequentialHead,
 };
@@ -260,16 +260,6 @@ impl LxmertRegionEmbeddings {
         let places = self.box_layer_norm.forward(self.box_fc.forward(regions.boxes.clone()));
         pass.dropout((seen + places) / 2.0, self.dropout)
     }
-
-    fn cost_of(&self, regions: usize, ledger: &mut Ledger) -> Vec<usize> {
-        let features = self.visn_fc.weight.lazy_shape().dims::<2>()[1];
-        let shape = ledger.part("visn_fc", &self.visn_fc, vec![regions, features]);
-        ledger.part("visn_layer_norm", &self.visn_layer_norm, shape);
-        let shape = ledger.part("box_fc", &self.box_fc, vec![regions, 4]);
-        ledger.part("box_layer_norm", &self.box_layer_norm, shape.clone());
-        ledger.each("add", &shape, |elements| Work::Add { elements });
-        shape
-    }
 }
 
 impl LxmertEncoder {
@@ -304,52 +294,6 @@ impl LxmertEncoder {
             [text, vision] = pass.within(format!("x_layers.{i}"), run);
         }
         [text, vision]
-    }
-}
-
-impl Costed for Lxmert {
-    /// `[N, R] -> [N, D]`, with the logits of every word and region; of two pictures, one.
-    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let [words, regions] = shape[..] else { panic!("lxmert: words and regions are [N, R], got {shape:?}") };
-        let model = &self.lxmert;
-        let (text, vision) = ledger.within("lxmert", |ledger| {
-            let text = ledger.within("embeddings", |ledger| model.embeddings.cost_of(words, words, ledger));
-            let vision = ledger.within("encoder", |ledger| {
-                let vision = ledger.within("visn_fc", |ledger| model.encoder.visn_fc.cost_of(regions, ledger));
-                for (i, layer) in model.encoder.layer.iter().enumerate() {
-                    ledger.part(format!("layer.{i}"), layer, text.clone());
-                }
-                for (i, layer) in model.encoder.r_layers.iter().enumerate() {
-                    ledger.part(format!("r_layers.{i}"), layer, vision.clone());
-                }
-                for (i, layer) in model.encoder.x_layers.iter().enumerate() {
-                    ledger.within(format!("x_layers.{i}"), |ledger| layer.cost_of([words, regions], ledger));
-                }
-                vision
-            });
-            ledger.part("pooler", &model.pooler, text.clone());
-            (text, vision)
-        });
-        let dim = text[1];
-        if let Some(cls) = &self.cls {
-            ledger.within("cls", |ledger| cls.cost_of(&text, ledger));
-        }
-        if let Some(head) = &self.obj_predict_head {
-            ledger.within("obj_predict_head", |ledger| {
-                let hidden = ledger.part("transform", &head.transform, vision);
-                let decoders = &head.decoder_dict;
-                for (name, map) in [("obj", &decoders.obj), ("attr", &decoders.attr), ("feat", &decoders.feat)] {
-                    ledger.part(format!("decoder_dict.{name}"), map, hidden.clone());
-                }
-            });
-        }
-        if let Some(head) = &self.answer_head {
-            ledger.within("answer_head", |ledger| ledger.part("logit_fc", &head.logit_fc, vec![1, dim]));
-        }
-        if let Some(head) = &self.logit_fc {
-            ledger.part("logit_fc", head, vec![1, 2 * dim]);
-        }
-        text
     }
 }
 

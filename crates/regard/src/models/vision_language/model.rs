@@ -66,6 +66,18 @@ impl VisionLanguageConfig {
         each!(Self, self, config => config.validate())
     }
 
+    /// The name of the family, as in TOML.
+    #[must_use]
+    pub const fn family(&self) -> &'static str {
+        match self {
+            Self::VisualBert(_) => "visual-bert",
+            Self::Uniter(_) => "uniter",
+            Self::Vilbert(_) => "vilbert",
+            Self::Lxmert(_) => "lxmert",
+            Self::VideoBert(_) => "video-bert",
+        }
+    }
+
     /// Number of tokens, video tokens included.
     #[must_use]
     pub const fn vocabulary(&self) -> usize {

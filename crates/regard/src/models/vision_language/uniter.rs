@@ -5,6 +5,8 @@
 //! closed up; the weights of attention are not dropped at random, only the ends of branches are; one model may have the heads of
 //! pre-training and of answers.
 
+mod cost;
+
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
@@ -14,11 +16,10 @@ use super::input::{Regions, VisionLanguageInput, Wanted};
 use super::joint::Joint;
 use super::output::VisionLanguageOutput;
 use crate::attention::{TransportOptions, cosine_transport};
-use crate::cost::{Costed, Ledger, Work, size};
 use crate::function;
 use crate::layers::bert::{
     BertEmbeddings, BertEncoder, BertHeads, BertLayerConfig, BertPooler, BertPredictions, SequentialHead,
-    SequentialTransform, cost_of_table,
+    SequentialTransform,
 };
 use crate::layers::{Embedding, LayerNorm, Linear, check_depth, check_size, rows_at};
 use crate::models::limits::{check_parameters, check_vocabulary};
@@ -190,17 +191,6 @@ impl UniterImageEmbeddings {
         let places = self.pos_layer_norm.forward(self.pos_linear.forward(boxes));
         pass.dropout(self.layer_norm.forward(seen + places + kind.unsqueeze()), self.dropout)
     }
-
-    fn cost_of(&self, regions: usize, ledger: &mut Ledger) {
-        let [dim, features] = self.img_linear.weight.lazy_shape().dims();
-        let seen = ledger.part("img_linear", &self.img_linear, vec![regions, features]);
-        ledger.part("img_layer_norm", &self.img_layer_norm, seen);
-        let places = ledger.part("pos_linear", &self.pos_linear, vec![regions, 7]);
-        ledger.part("pos_layer_norm", &self.pos_layer_norm, places);
-        cost_of_table("mask_embedding", &self.mask_embedding, ledger);
-        ledger.each("add", &[2 * regions, dim], |elements| Work::Add { elements });
-        ledger.part("LayerNorm", &self.layer_norm, vec![regions, dim]);
-    }
 }
 
 impl RegionRegression {
@@ -212,7 +202,7 @@ impl RegionRegression {
 
 impl Uniter {
     /// Hidden states and the outputs that are wanted; weights `[B, A, N + R, N + R]` under
-    /// `uniter.encoder.layer.i.attention.self`.
+    /// `uniter.encoder.layer.i.attention.self`, the plan of the alignment `[B, R, N]` under `transport`.
     ///
     /// # Panics
     /// When sizes do not fit the config, a text has more tokens than there are positions, or a statement about two pictures has
@@ -232,7 +222,9 @@ impl Uniter {
         if let (true, Some(regions), Some(hidden)) = (wanted.alignment, &input.regions, &output.regions) {
             let padding = [input.words.tokens.padding(&hidden.device()), regions.padding()];
             let both = [output.text.clone(), hidden.clone()];
-            output.alignment = Some(cosine_transport(both, padding, TransportOptions::default()));
+            let alignment = cosine_transport(both, padding, TransportOptions::default());
+            pass.record("transport", &alignment.plan);
+            output.alignment = Some(alignment);
         }
         if wanted.answer {
             output.answer = self.vqa_output.as_ref().map(|head| head.forward(output.pooled.clone()));
@@ -291,48 +283,6 @@ impl Uniter {
     /// Most tokens of a text.
     pub fn limit(&self) -> usize {
         self.uniter.embeddings.limit()
-    }
-}
-
-impl Costed for Uniter {
-    /// `[N, R] -> [N + R, D]`, with the logits of every word and region; of two pictures, one.
-    fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let [words, regions] = shape[..] else { panic!("uniter: words and regions are [N, R], got {shape:?}") };
-        let x = ledger.within("uniter", |ledger| {
-            let model = &self.uniter;
-            let x = ledger.within("embeddings", |ledger| model.embeddings.cost_of(words, words, ledger));
-            ledger.within("img_embeddings", |ledger| model.img_embeddings.cost_of(regions, ledger));
-            let x = ledger.part("encoder", &model.encoder, vec![words + regions, x[1]]);
-            ledger.part("pooler", &model.pooler, x.clone());
-            x
-        });
-        let dim = x[1];
-        if let Some(cls) = &self.cls {
-            ledger.within("cls", |ledger| cls.cost_of(&[words, dim], ledger));
-        }
-        if let Some(head) = &self.feat_regress {
-            ledger.within("feat_regress", |ledger| {
-                ledger.part("net", &head.net, vec![regions, dim]);
-                let outputs = size(&head.bias);
-                let (positions, macs) = (regions as u64, (outputs * dim) as u64);
-                // the map is a parameter of the embeddings
-                let work = Work::Linear { positions, macs, outputs: outputs as u64, bias: true };
-                ledger.within("bias", |ledger| ledger.line(outputs, work, regions * outputs));
-            });
-        }
-        if let Some(head) = &self.region_classifier {
-            ledger.within("region_classifier", |ledger| ledger.part("net", &head.net, vec![regions, dim]));
-        }
-        if let Some(head) = &self.itm_output {
-            ledger.part("itm_output", head, vec![1, dim]);
-        }
-        if let Some(head) = &self.vqa_output {
-            ledger.part("vqa_output", head, vec![1, dim]);
-        }
-        if let Some(head) = &self.nlvr2_output {
-            ledger.part("nlvr2_output", head, vec![1, 2 * dim]);
-        }
-        x
     }
 }
 

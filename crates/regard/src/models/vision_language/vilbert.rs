@@ -8,21 +8,25 @@
 
 mod co_attention;
 mod cost;
+mod encoder;
+mod picture;
 
 use burn::module::Module;
-use burn::tensor::{Bool, Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::answer::AnswerHead;
-use super::input::{Regions, VisionLanguageInput, Wanted};
+use super::input::{VisionLanguageInput, Wanted};
 use super::output::VisionLanguageOutput;
-use crate::layers::bert::{BertEmbeddings, BertLayer, BertLayerConfig, BertPooler, BertPredictions, BertTransform};
-use crate::layers::{LayerNorm, Linear, check_depth, check_size, rows_at};
+use crate::layers::bert::{BertEmbeddings, BertLayerConfig, BertPooler, BertPredictions, BertTransform};
+use crate::layers::{Linear, check_depth, check_size, rows_at};
 use crate::models::limits::{check_parameters, check_vocabulary};
-use crate::pass::Axes;
 use crate::{Error, Pass};
 
 pub use co_attention::{CoAttention, CoAttentionLayer, CoAttentionOutput};
+pub use encoder::VilbertEncoder;
+use picture::Picture;
+pub use picture::VilbertImageEmbeddings;
 
 /// A `ViLBERT` in the paper's terms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -190,26 +194,6 @@ pub struct VilbertModel {
     pub v_pooler: BertPooler,
 }
 
-/// `Norm(Linear(features) + Linear(location))`
-#[derive(Module, Debug)]
-pub struct VilbertImageEmbeddings {
-    pub image_embeddings: Linear,
-    pub image_location_embeddings: Linear,
-    pub layer_norm: LayerNorm,
-    dropout: f64,
-}
-
-/// The layers of both streams, and those in which they look at each other.
-#[derive(Module, Debug)]
-pub struct VilbertEncoder {
-    pub layer: Vec<BertLayer>,
-    pub v_layer: Vec<BertLayer>,
-    pub c_layer: Vec<CoAttentionLayer>,
-    /// Before which layers of regions and words each of them is.
-    #[module(skip)]
-    places: Vec<(usize, usize)>,
-}
-
 /// The heads of pre-training.
 #[derive(Module, Debug)]
 pub struct VilbertHeads {
@@ -247,42 +231,6 @@ impl AnswerClassifier {
     fn forward(&self, x: Tensor<2>, pass: &mut Pass) -> Tensor<2> {
         let hidden = burn::tensor::activation::relu(self.main.dense.forward(x));
         self.main.decoder.forward(pass.dropout(hidden, 0.5))
-    }
-}
-
-/// Regions with region 0 before them.
-struct Picture {
-    /// `[B, 1 + R, F]`
-    features: Tensor<3>,
-    /// `[B, 1 + R, 5]`
-    locations: Tensor<3>,
-    /// `[B, 1 + R]`
-    padding: Option<Tensor<2, Bool>>,
-}
-
-impl Picture {
-    /// Region 0 is the mean of what can be seen of the others, with the box of the whole picture.
-    fn of(regions: &Regions) -> Self {
-        let (features, device) = (regions.visible_features(), regions.features.device());
-        let [batch, count, width] = features.dims();
-        let share = |own: &usize| {
-            let own = *own;
-            (0..count).map(move |at| if at < own { 1.0 / own as f32 } else { 0.0 })
-        };
-        let shares: Vec<f32> = regions.counts.iter().flat_map(share).collect();
-        let shares = Tensor::<3>::from_data(TensorData::new(shares, [batch, count, 1]), &device);
-        let mean = (features.clone() * shares).sum_dim(1).reshape([batch, 1, width]);
-        let whole = Tensor::<3>::from_data([[[0.0, 0.0, 1.0, 1.0, 1.0]]], &device).expand([batch, 1, 5]);
-        let locations = Tensor::cat(vec![regions.boxes.clone(), regions.areas()], 2);
-        let padding = regions.padding().map(|padding| {
-            let there = Tensor::<2>::zeros([batch, 1], &device).bool();
-            Tensor::cat(vec![there, padding], 1)
-        });
-        Self {
-            features: Tensor::cat(vec![mean, features], 1),
-            locations: Tensor::cat(vec![whole, locations], 1),
-            padding,
-        }
     }
 }
 
@@ -368,56 +316,6 @@ impl Vilbert {
     pub fn limit(&self) -> usize {
         self.bert.embeddings.limit()
     }
-}
-
-impl VilbertImageEmbeddings {
-    fn forward(&self, picture: &Picture, pass: &mut Pass) -> Tensor<3> {
-        let seen = self.image_embeddings.forward(picture.features.clone());
-        let places = self.image_location_embeddings.forward(picture.locations.clone());
-        pass.dropout(self.layer_norm.forward(seen + places), self.dropout)
-    }
-}
-
-impl VilbertEncoder {
-    /// `[B, N, D]` and `[B, 1 + R, D']`; `padding` is that of words and of regions.
-    fn forward(
-        &self,
-        [mut text, mut image]: [Tensor<3>; 2],
-        padding: &[Option<Tensor<2, Bool>>; 2],
-        pass: &mut Pass,
-    ) -> [Tensor<3>; 2] {
-        let axes = [Axes::Words(text.dims()[1]), Axes::Slots(image.dims()[1])];
-        let (mut text_layers, mut region_layers) = (self.layer.iter().enumerate(), self.v_layer.iter().enumerate());
-        let mut before = (0, 0);
-        // the last step has no co-attention
-        let steps = self.places.iter().zip(self.c_layer.iter().enumerate()).map(|(place, layer)| (*place, Some(layer)));
-        for (place, co_attention) in steps.chain([((self.v_layer.len(), self.layer.len()), None)]) {
-            for (i, layer) in text_layers.by_ref().take(place.1 - before.1) {
-                text = run_layer(&format!("layer.{i}"), layer, text, &axes[0], padding[0].as_ref(), pass);
-            }
-            for (i, layer) in region_layers.by_ref().take(place.0 - before.0) {
-                image = run_layer(&format!("v_layer.{i}"), layer, image, &axes[1], padding[1].as_ref(), pass);
-            }
-            if let Some((k, layer)) = co_attention {
-                let run = |pass: &mut Pass| layer.forward([text, image], padding, &axes, pass);
-                [text, image] = pass.within(format!("c_layer.{k}"), run);
-            }
-            before = place;
-        }
-        [text, image]
-    }
-}
-
-fn run_layer(
-    name: &str,
-    layer: &BertLayer,
-    x: Tensor<3>,
-    axes: &Axes,
-    padding: Option<&Tensor<2, Bool>>,
-    pass: &mut Pass,
-) -> Tensor<3> {
-    let x = pass.with_tokens(axes.clone(), |pass| pass.within(name, |pass| layer.forward(x, padding, pass)));
-    pass.watch(name, x)
 }
 
 #[cfg(test)]

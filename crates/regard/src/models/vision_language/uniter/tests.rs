@@ -68,6 +68,7 @@ fn hidden_states_attention_and_transport_are_those_of_the_released_code() {
 
     let alignment = output.alignment.unwrap();
     assert_close(&alignment.plan, &fixture.tensor("io/ot_plan"), 1e-5);
+    assert_close(&trace.get::<3>("transport").unwrap(), &alignment.plan, 0.0);
     assert_close(&alignment.distance, &fixture.tensor("io/ot_distance"), TOLERANCE);
     let loss = transport_loss(alignment.distance, &flags(&fixture, "io/matched")) / 3.0;
     assert_close(&loss, &fixture.tensor("io/ot_loss"), TOLERANCE);

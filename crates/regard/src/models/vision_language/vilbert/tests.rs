@@ -3,8 +3,10 @@ use super::super::tests::{TOLERANCE, assert_gradients, labelled, real, words};
 use super::*;
 use crate::device::cpu;
 use crate::function::cross_entropy;
-use crate::pass::Geometry;
+use crate::models::vision_language::Regions;
+use crate::pass::{Axes, Geometry};
 use crate::testing::{Fixture, assert_close, fill, weights};
+use burn::tensor::TensorData;
 
 fn places(fixture: &Fixture, field: &str) -> Vec<usize> {
     serde_json::from_value(fixture.config[field].clone()).unwrap()
