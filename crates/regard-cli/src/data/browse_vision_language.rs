@@ -14,6 +14,8 @@ use crate::files;
 /// Pixels of the longer side of a picture on the sheet.
 const SIDE: usize = 240;
 const GAP: u32 = 8;
+/// Most boxes of a picture that are named.
+const NAMED: usize = 6;
 /// Lines of text below a picture.
 const LINES: usize = 3;
 const PAPER: Rgb<u8> = Rgb([250, 250, 248]);
@@ -52,7 +54,7 @@ fn sheet(dataset: &dyn VisionLanguageDataset, args: &Args) -> Result<RgbImage, F
             imageops::replace(&mut sheet, &pixels, i64::from(left), i64::from(top));
         }
         let answers: Vec<String> = sample.answers.iter().take(3).map(|(answer, _)| answer.clone()).collect();
-        let mut lines = wrapped(&sample.text, SIDE / 7, LINES - usize::from(!answers.is_empty()));
+        let mut lines = wrapped(&sample.text, SIDE / 8, LINES - usize::from(!answers.is_empty()));
         if !answers.is_empty() {
             lines.push(answers.join(", "));
         }
@@ -90,10 +92,13 @@ fn panel(picture: &Picture, boxes: &[GivenBox], classes: &[String]) -> Picture {
         let times = SIDE / longest;
         picture.resize([rows * times, columns * times], Filter::Bilinear)
     };
+    // the names of many small things would hide them
+    let is_named = boxes.len() <= NAMED;
     let labelled: Vec<LabelledBox> = boxes
         .iter()
         .map(|given| {
-            let name = given.class.and_then(|class| classes.get(class)).cloned().unwrap_or_default();
+            let name =
+                given.class.filter(|_| is_named).and_then(|class| classes.get(class)).cloned().unwrap_or_default();
             LabelledBox { bounds: given.bounds, label: name, colour: given.class.unwrap_or(0) }
         })
         .collect();

@@ -351,7 +351,8 @@ impl Task for VisionLanguage {
             return Err(no_part(request.part, "is not in the data"));
         }
         let goals = recipe.own.goals_for(dataset.kind());
-        let part = TextPart::first(dataset, 0);
+        // on its own data what the run was measured on
+        let part = TextPart::first(dataset, if is_own { recipe.own.test_texts } else { 0 });
         let task = bundle.task(recipe, goals, &part, device)?;
         let measured = task.measured(&part, device).measure(bundle.model(), true, watch)?;
         let Measured { values, findings } = measured;
