@@ -6,7 +6,7 @@ use std::io::Write;
 
 use crate::failure::Failure;
 use crate::{
-    analyse, compare, data, denoise, detect, embed_text, eval, explain, export, fill, gallery, models, operators,
+    analyse, ask, compare, data, denoise, detect, embed_text, eval, explain, export, fill, gallery, models, operators,
     predict, quickstart, recipes, run, serve, table, train, translate,
 };
 
@@ -40,6 +40,7 @@ enum Command {
     Translate(translate::Args),
     Fill(fill::Args),
     EmbedText(embed_text::Args),
+    Ask(ask::Args),
     Eval(eval::Args),
     Explain(explain::Args),
     Analyse(analyse::Args),
@@ -111,6 +112,7 @@ impl Plan {
                 Command::Translate(args) => translate::run(&args, &self.device, out),
                 Command::Fill(args) => fill::run(&args, &self.device, out),
                 Command::EmbedText(args) => embed_text::run(&args, &self.device, out),
+                Command::Ask(args) => ask::run(&args, &self.device, out),
                 Command::Eval(args) => eval::run(&args, &self.device, out),
                 Command::Explain(args) => explain::run(&args, &self.device, out),
                 Command::Analyse(args) => analyse::run(&args, &self.device, out),

@@ -3,10 +3,12 @@
 mod browse;
 mod browse_boxes;
 mod browse_clips;
+mod browse_vision_language;
 mod check;
 mod check_boxes;
 mod check_clips;
 mod check_text;
+mod check_vision_language;
 mod convert;
 mod fetch;
 
@@ -47,6 +49,14 @@ fn unusable_boxes(error: regard::Error) -> Failure {
 /// The failure of clips that cannot be read.
 fn unusable_clips(error: regard::Error) -> Failure {
     Failure::input(error, "`regard data check` lists everything that is wrong; `clips` is always there")
+}
+
+/// The failure of texts about pictures that cannot be read.
+fn unusable_texts(error: regard::Error) -> Failure {
+    Failure::input(
+        error,
+        "`regard data check` lists everything that is wrong; `questions` and `captions` are always there",
+    )
 }
 
 /// The failure of a dataset that cannot be read or fetched.

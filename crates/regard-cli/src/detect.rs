@@ -257,7 +257,7 @@ impl Drawings {
 }
 
 /// Enlarges a small picture by a whole factor, so that labels are small in comparison.
-fn enlarged(picture: &Picture) -> Picture {
+pub fn enlarged(picture: &Picture) -> Picture {
     const LEAST_SIDE: usize = 384;
     let [rows, columns] = picture.size();
     match LEAST_SIDE / rows.max(columns) {

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod args;
+mod ask;
 mod candidates;
 mod compare;
 mod data;

@@ -26,6 +26,7 @@ recipes! {
     "translate-it-en" "translate-en-it" "translate-rnn" "language-masked" "language-causal"
     "scenes" "scenes-retinanet" "scenes-faster-rcnn" "detr" "retinanet" "faster-rcnn" "bccd"
     "clips" "clips-garment" "timesformer"
+    "questions" "captions" "easy-vqa" "nlvr"
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {

@@ -31,6 +31,10 @@ pub enum Purpose {
     NextToken,
     /// Where the centroids of a cluster start.
     Cluster,
+    /// What a step of several goals learns.
+    Goal,
+    /// Which texts are not about their pictures, and what is said instead.
+    WrongText,
     /// The embedded worlds: what is in a picture. Its number is fixed, since their bytes depend on it.
     World = 32,
 }

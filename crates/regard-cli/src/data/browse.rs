@@ -3,7 +3,7 @@
 use image::{DynamicImage, Rgb, RgbImage, imageops};
 use regard::data::{
     Augment, Batch, Crop, Dataset, LabelledImages, Loader, Mix, Order, Part, Picture, Preparation, Preprocess, Target,
-    clip, dataset, denormalise, detection,
+    clip, dataset, denormalise, detection, vision_language,
 };
 use regard::report::font;
 use regard::tasks::classify::Recipe;
@@ -11,7 +11,7 @@ use std::io::{Write as _, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{browse_boxes, browse_clips};
+use super::{browse_boxes, browse_clips, browse_vision_language};
 use crate::failure::Failure;
 use crate::model::at_least_one;
 use crate::{files, recipes};
@@ -103,6 +103,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.clips || clip::is_clips(&args.source) {
         return browse_clips::run(args, format);
+    }
+    if vision_language::is_vision_language(&args.source) {
+        return browse_vision_language::run(args, format);
     }
     let recipe = args.recipe.as_deref().map(recipes::read_classify).transpose()?;
     let dataset = dataset::open(&args.source, Part::Train)

@@ -6,11 +6,12 @@ use regard::data::clip;
 use regard::data::dataset::{Origins, layout, open_parts, origins};
 use regard::data::detection::{self, Histogram};
 use regard::data::text::columns_of;
+use regard::data::vision_language::is_vision_language;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-use super::{check_boxes, check_clips, check_text, unusable};
+use super::{check_boxes, check_clips, check_text, check_vision_language, unusable};
 use crate::failure::Failure;
 use crate::models::print_json;
 
@@ -19,7 +20,9 @@ use crate::models::print_json;
 pub struct Args {
     /// A folder with one folder per class, a `labels.csv`, files of a known dataset, or `fashion`; for boxes COCO, VOC, YOLO,
     /// a CSV table, or `scenes`; for clips a folder with one folder per class, lists of UCF101, HMDB51, Kinetics or
-    /// Something-Something, a CSV table, or `clips`; for sentence pairs a folder with `train.tsv`, or `train.en` and `train.it`, or a TSV file
+    /// Something-Something, a CSV table, or `clips`; for texts about pictures VQA v2, COCO captions, NLVR, easy-VQA, a table of
+    /// `image,text` or `image,question,answer`, `questions` or `captions`; for sentence pairs a folder with `train.tsv`, or
+    /// `train.en` and `train.it`, or a TSV file
     #[arg(value_name = "DIR")]
     source: String,
 
@@ -66,6 +69,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     }
     if clip::is_clips(&args.source) {
         return check_clips::run(&args.source, args.frames, args.json, out);
+    }
+    if is_vision_language(&args.source) {
+        return check_vision_language::run(&args.source, args.json, out);
     }
     let layout = layout(&args.source).map_err(unusable)?;
     let origins = origins(&args.source).map_err(unusable)?;

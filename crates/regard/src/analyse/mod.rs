@@ -30,6 +30,7 @@ mod positions;
 mod queries;
 mod rollout;
 mod specialise;
+mod words_regions;
 
 pub use attention::{Attention, WeightRow, attentions};
 pub use box_cam::{BoxCam, box_cam};
@@ -54,3 +55,4 @@ pub use positions::{PositionSimilarity, positions};
 pub use queries::{CrossAttention, PictureMap, PicturePoint, cross_attention, point_attention};
 pub use rollout::{Fusion, Rollout, RolloutOptions, class_rollout, rollout};
 pub use specialise::{BoxKind, QueryBox, QueryBoxes, QueryProfile, Specialisation, SpecialiseOptions, UsualBox};
+pub use words_regions::{Across, WordRegionAttention, word_region_attention};

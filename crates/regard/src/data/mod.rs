@@ -25,6 +25,7 @@ mod preprocess;
 mod resample;
 mod resize_inside;
 pub mod text;
+pub mod vision_language;
 pub mod world;
 
 pub use augment::{

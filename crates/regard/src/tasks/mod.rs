@@ -7,6 +7,7 @@ pub mod language;
 mod sentences;
 mod token_loss;
 pub mod translate;
+pub mod vision_language;
 
 pub use token_loss::TokenLoss;
 
@@ -158,6 +159,7 @@ tasks! {
     Clips clips::ClipClassification;
     Translate translate::Translation;
     Language language::Language;
+    VisionLanguage vision_language::VisionLanguage;
 }
 
 /// What a run reports, according to its folder; for runs of older versions, according to the task of its recipe.

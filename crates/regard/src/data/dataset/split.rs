@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::files::Sample;
-use super::{Dataset, Part};
+use super::{Dataset, Origin, Origins, Part};
 
 /// The path of a sample below `root`, with `/` on every system.
 pub fn path_below(root: &Path, sample: &Sample) -> String {
@@ -40,6 +40,59 @@ pub fn split_packed(dataset: &dyn Dataset, train: usize) -> Vec<Part> {
     let mut parts: Vec<Part> = (0..dataset.len()).map(part).collect();
     draw(&mut parts, Part::Validation, tenth, |index| dataset.label(index), |index| index.to_string());
     parts
+}
+
+/// Which parts listed data has, and which are drawn from others.
+#[derive(Clone, Debug)]
+pub struct PartPlan {
+    pub origins: Origins,
+    /// With one part alone, or none, everything is drawn.
+    is_whole: bool,
+    has_test: bool,
+}
+
+impl PartPlan {
+    /// From the part that each section says it is, if it says so, and its place for people.
+    pub fn new<'a>(sections: impl Iterator<Item = (Option<Part>, &'a str)> + Clone) -> Self {
+        let find = |wanted| sections.clone().find(|(part, _)| *part == Some(wanted));
+        let place = |part| find(part).map_or(Origin::None, |(_, place)| Origin::Own(place.into()));
+        let [train, validation, test] = [Part::Train, Part::Validation, Part::Test].map(|part| find(part).is_some());
+        let is_whole = [train, validation, test].iter().filter(|has| **has).count() <= 1;
+        let origins = match (is_whole, validation, test) {
+            (true, ..) => Origins { validation: Origin::TenthOfTrain, test: Origin::FifthOfPictures },
+            (_, true, false) => Origins { validation: Origin::TenthOfTrain, test: place(Part::Validation) },
+            (_, true, true) => Origins { validation: place(Part::Validation), test: place(Part::Test) },
+            (_, false, _) => Origins { validation: Origin::TenthOfTrain, test: place(Part::Test) },
+        };
+        Self { origins, is_whole, has_test: test }
+    }
+
+    /// What a section is used as.
+    pub fn part_of(&self, own: Option<Part>) -> Part {
+        match own {
+            _ if self.is_whole => Part::Train,
+            Some(Part::Validation) if !self.has_test => Part::Test,
+            Some(part) => part,
+            None => Part::Train,
+        }
+    }
+
+    /// Moves what is drawn to its part, by the keys of samples.
+    pub fn draw(&self, parts: &mut [Part], key: impl Fn(usize) -> String) {
+        if self.is_whole {
+            draw(parts, Part::Test, fifth, |_| 0, &key);
+        }
+        if self.origins.validation == Origin::TenthOfTrain {
+            draw(parts, Part::Validation, tenth, |_| 0, &key);
+        }
+    }
+}
+
+/// The last two names of a path: the same wherever the data is.
+pub fn path_end(path: &Path) -> String {
+    let mut ends: Vec<_> = path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
+    ends.reverse();
+    ends.join("/")
 }
 
 /// Moves some of the training samples of every class to another part.

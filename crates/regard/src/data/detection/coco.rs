@@ -39,7 +39,6 @@ fn files(path: &Path) -> Result<Vec<(Option<Part>, PathBuf)>, Error> {
     if !path.is_dir() {
         return Ok(if is_coco(path) { vec![(None, path.into())] } else { Vec::new() });
     }
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let below = |folder: &Path| {
         let found = if folder.is_dir() { entries(folder)? } else { Vec::new() };
         let mut found: Vec<PathBuf> = found.into_iter().filter(|path| is_coco(path)).collect();
@@ -64,6 +63,10 @@ fn files(path: &Path) -> Result<Vec<(Option<Part>, PathBuf)>, Error> {
     Ok(all)
 }
 
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
+}
+
 /// Whether a file begins like COCO's.
 fn is_coco(path: &Path) -> bool {
     if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json")) {
@@ -76,7 +79,12 @@ fn is_coco(path: &Path) -> bool {
     }
     let text = String::from_utf8_lossy(&start);
     let text = text.trim_start_matches('\u{feff}').trim_start();
-    text.starts_with('{') && ["\"images\"", "\"annotations\"", "\"categories\""].iter().any(|key| text.contains(key))
+    // captions and questions about pictures begin alike
+    let is_text =
+        name(path).starts_with("captions") || ["\"sentences\"", "\"question_id\""].iter().any(|key| text.contains(key));
+    !is_text
+        && text.starts_with('{')
+        && ["\"images\"", "\"annotations\"", "\"categories\""].iter().any(|key| text.contains(key))
 }
 
 pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {

@@ -10,8 +10,8 @@ use super::picture::{self, fitting_picture};
 use super::{Annotation, DetectionDataset};
 use crate::Error;
 use crate::data::Picture;
-use crate::data::dataset::split::{draw, fifth, tenth};
-use crate::data::dataset::{Origin, Origins, Part};
+use crate::data::dataset::split::{PartPlan, path_end};
+use crate::data::dataset::{Origins, Part};
 
 /// An error or warning about a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -135,46 +135,16 @@ impl Listing {
     pub fn new(mut sections: Vec<ListedPart>) -> Self {
         let order = [Some(Part::Train), Some(Part::Validation), Some(Part::Test), None];
         sections.sort_by_key(|section| order.iter().position(|part| *part == section.part));
-        let has = |part| sections.iter().any(|section| section.part == Some(part));
-        let place = |part| {
-            let section = sections.iter().find(|section| section.part == Some(part));
-            section.map_or(Origin::None, |section| Origin::Own(section.place.clone()))
-        };
-        let [train, validation, test] = [Part::Train, Part::Validation, Part::Test].map(has);
-        // with at most one known part, all parts are drawn
-        let is_whole = [train, validation, test].iter().filter(|has| **has).count() <= 1;
-        let origins = match (is_whole, validation, test) {
-            (true, ..) => Origins { validation: Origin::TenthOfTrain, test: Origin::FifthOfPictures },
-            (_, true, false) => Origins { validation: Origin::TenthOfTrain, test: place(Part::Validation) },
-            (_, true, true) => Origins { validation: place(Part::Validation), test: place(Part::Test) },
-            (_, false, _) => Origins { validation: Origin::TenthOfTrain, test: place(Part::Test) },
-        };
-        let part_of = |section: &ListedPart| match section.part {
-            _ if is_whole => Part::Train,
-            Some(Part::Validation) if !test => Part::Test,
-            Some(part) => part,
-            None => Part::Train,
-        };
+        let plan = PartPlan::new(sections.iter().map(|section| (section.part, section.place.as_str())));
         let classes = join_classes(&mut sections);
         let (mut entries, mut parts, mut issues) = (Vec::new(), Vec::new(), Vec::new());
         for section in sections {
-            parts.resize(parts.len() + section.entries.len(), part_of(&section));
+            parts.resize(parts.len() + section.entries.len(), plan.part_of(section.part));
             entries.extend(section.entries);
             issues.extend(section.issues);
         }
-        let name = |index: usize| {
-            let entry: &ListedPicture = &entries[index];
-            // the same wherever the data is
-            let mut ends: Vec<_> = entry.path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
-            ends.reverse();
-            ends.join("/")
-        };
-        if is_whole {
-            draw(&mut parts, Part::Test, fifth, |_| 0, name);
-        }
-        if origins.validation == Origin::TenthOfTrain {
-            draw(&mut parts, Part::Validation, tenth, |_| 0, name);
-        }
+        plan.draw(&mut parts, |index| path_end(&entries[index].path));
+        let origins = plan.origins;
         Self { entries: Arc::new(Entries { classes, entries }), parts, origins, issues }
     }
 

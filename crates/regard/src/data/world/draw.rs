@@ -11,6 +11,12 @@ use crate::random::{Purpose, generator};
 pub enum Sample {
     Scene = 0,
     Clip = 1,
+    /// A scene that has the answer to a question.
+    Question = 2,
+    /// How a scene is told.
+    Caption = 9,
+    /// Boxes as somebody would draw them around what is in a scene.
+    Region = 10,
 }
 
 /// What is drawn of a sample: so that boxes are known without painting.
@@ -37,6 +43,11 @@ impl Draw {
         };
         let place = (frame as u64) << 40 | part << 32 | (sample.0 as u64) << 8 | sample.1 as u64;
         Self(generator(seed, Purpose::World, [place, index as u64]))
+    }
+
+    /// For what is wrong on purpose, which a run draws anew in every epoch.
+    pub fn negative(draw_id: [u64; 2]) -> Self {
+        Self(generator(u64::MAX, Purpose::World, draw_id))
     }
 
     /// A whole number below `count`.

@@ -25,7 +25,7 @@ pub struct Thing {
 }
 
 /// One to four things that fit into a picture with so many pixels a side.
-fn arrange(draw: &mut Draw, side: usize) -> Vec<Thing> {
+pub(super) fn arrange(draw: &mut Draw, side: usize) -> Vec<Thing> {
     // a place is tried so many times before the whole scene is drawn again
     const TRIES: usize = 60;
     loop {
@@ -77,7 +77,22 @@ pub struct Scene {
     pub garments: Vec<Garment>,
     /// The gray level behind them.
     pub background: f64,
-    identity: (u64, Part, usize),
+    identity: Identity,
+}
+
+/// What a scene follows from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Identity {
+    pub seed: u64,
+    pub part: Part,
+    pub sample: Sample,
+    pub index: usize,
+}
+
+impl Identity {
+    pub fn draw(self, stage: Stage) -> Draw {
+        Draw::new(self.seed, self.part, (self.sample, stage), self.index)
+    }
 }
 
 /// A scene of a part by its index.
@@ -86,28 +101,52 @@ pub struct Scene {
 /// When the part is not train, validation or test.
 #[must_use]
 pub fn scene(seed: u64, part: Part, index: usize) -> Scene {
-    let mut draw = Draw::new(seed, part, (Sample::Scene, Stage::Content), index);
+    let identity = Identity { seed, part, sample: Sample::Scene, index };
+    let mut draw = identity.draw(Stage::Content);
     let things = arrange(&mut draw, SCENE_SIDE);
-    let background = draw.uniform(0.0, 60.0);
-    let garments = things.iter().map(|thing| Garment::draw(part, thing.kind, &mut draw)).collect();
-    Scene { things, garments, background, identity: (seed, part, index) }
+    Scene::of(things, &mut draw, identity)
 }
 
 impl Scene {
+    /// Garments for things, and a background.
+    pub(super) fn of(things: Vec<Thing>, draw: &mut Draw, identity: Identity) -> Self {
+        let background = draw.uniform(0.0, 60.0);
+        let garments = things.iter().map(|thing| Garment::draw(identity.part, thing.kind, draw)).collect();
+        Self { things, garments, background, identity }
+    }
+
     #[must_use]
     pub fn picture(&self) -> Picture {
-        let (seed, part, index) = self.identity;
         let mut canvas = Canvas::new(SCENE_SIDE, self.background);
         for (thing, garment) in self.things.iter().zip(&self.garments) {
             canvas.paint(garment, thing.colour, &thing.placement());
         }
-        canvas.develop(&mut Draw::new(seed, part, (Sample::Scene, Stage::Noise), index))
+        canvas.develop(&mut self.identity.draw(Stage::Noise))
     }
 
     /// Left, top, right and bottom of what can be seen of each thing, in pixels.
     #[must_use]
     pub fn boxes(&self) -> Vec<[f64; 4]> {
         self.things.iter().zip(&self.garments).map(|(thing, garment)| garment.extent(&thing.placement())).collect()
+    }
+
+    /// The boxes as somebody would draw them, with the kind of the thing in each: every side moved by up to a pixel, in random
+    /// order.
+    #[must_use]
+    pub fn drawn_boxes(&self) -> Vec<([f64; 4], usize)> {
+        let mut draw =
+            Identity { sample: Sample::Region, index: self.region_index(), ..self.identity }.draw(Stage::Content);
+        let end = SCENE_SIDE as f64;
+        let moved = |corners: [f64; 4]| corners.map(|side| (side + draw.uniform(-1.0, 1.0)).clamp(0.0, end));
+        let mut boxes: Vec<([f64; 4], usize)> =
+            self.boxes().into_iter().map(moved).zip(self.things.iter().map(|thing| thing.kind)).collect();
+        (1..boxes.len()).rev().for_each(|last| boxes.swap(last, draw.below(last + 1)));
+        boxes
+    }
+
+    /// Another one for every scene: those of questions are not those of `scenes`.
+    const fn region_index(&self) -> usize {
+        2 * self.identity.index + matches!(self.identity.sample, Sample::Question) as usize
     }
 }
 
