@@ -161,7 +161,7 @@ mod tests {
         pass.begin_blocks(blocks.len());
         for block in blocks {
             pass.next_block();
-            x = pass.block(block, x, |block, x, pass| block.forward(x, pass));
+            x = pass.block(block, x, EncoderBlock::forward);
         }
         let found = (x.clone() * random_on([4, 5, 8], 3, &device)).sum().backward();
         (x.inner(), input.grad(&found), gradients(blocks, &found).into_values().collect())

@@ -329,8 +329,8 @@ mod tests {
         let weights = folder.path().join("best.safetensors");
         write_tensors(&weights, &tensors(&model)).unwrap();
         std::fs::write(folder.path().join("model.toml"), config.to_toml()).unwrap();
-        std::fs::write(folder.path().join("classes.txt"), (0..10).map(|i| format!("class {i}\n")).collect::<String>())
-            .unwrap();
+        let classes: Vec<String> = (0..10).map(|class| format!("class {class}")).collect();
+        std::fs::write(folder.path().join("classes.txt"), classes.join("\n")).unwrap();
         std::fs::write(folder.path().join("sampling.toml"), FrameSampling::Segments.to_toml()).unwrap();
         let run = folder.path().display().to_string();
         let clips = Clips { pixels: random([1, 3, 8, 32, 32], 1) };
