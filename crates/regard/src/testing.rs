@@ -1,11 +1,13 @@
 //! What tests share: parity fixtures, seeded tensors and pictures, comparisons, finite differences.
 
+mod clips;
 pub mod ranks;
 pub mod runs;
 pub mod server;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
+pub use clips::{write_clip, write_picture};
 pub use regard_kernels::naive::noise;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;

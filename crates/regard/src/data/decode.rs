@@ -108,7 +108,7 @@ const PNG_SIGNATURE: usize = 8;
 
 /// A PNG without colour profile and texts, which a decoder would inflate, and with its EXIF block before its pixels, where
 /// a decoder looks for it. What is broken stays for the decoder to find.
-fn png_without_side_data(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn png_without_side_data(bytes: &[u8]) -> Cow<'_, [u8]> {
     /// A type, and the bytes of the whole chunk.
     type Chunk<'a> = (&'a [u8], &'a [u8]);
     let (mut chunks, mut at): (Vec<Chunk<'_>>, usize) = (Vec::new(), PNG_SIGNATURE);
@@ -165,7 +165,7 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
 
 /// Whether a WebP file and its chunks are as long as they say: what is cut off may be only how the picture is turned, and
 /// a decoder takes as much memory for a chunk as that claims.
-fn webp_ends(bytes: &[u8]) -> bool {
+pub(super) fn webp_ends(bytes: &[u8]) -> bool {
     let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(|number| u32::from_le_bytes(number) as usize);
     let Some(end) = number(4).map(|length| 8 + length).filter(|end| *end <= bytes.len()) else { return false };
     let mut at = 12;

@@ -1,17 +1,29 @@
 //! Clips with a class, wherever they come from: files of video, folders of frames, and the embedded world.
 
+mod check;
+mod encode;
+mod layout;
+mod listing;
+mod reader;
 mod sample;
 mod sampling_file;
 
+pub use check::{BadClip, PartReport, Report, check};
+pub use encode::encode_apng;
+pub use reader::Video;
 pub use sample::{FrameSampling, TestCrop, short_side_size};
 
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::world::WorldClips;
+use super::dataset::{Origin, Origins};
+use super::detection::Issue;
+use super::world::{ClipTarget, WorldClips};
 use super::{Part, Picture};
 use crate::Error;
+use layout::{ClipLayout, LAYOUTS};
+use listing::Listing;
 
 /// Clips with a class, by index.
 pub trait ClipDataset: Debug + Send + Sync {
@@ -42,6 +54,22 @@ pub trait ClipDataset: Debug + Send + Sync {
     /// # Errors
     /// When the clip cannot be read or has no such frame; the error names the file.
     fn frames(&self, index: usize, wanted: &[usize]) -> Result<Vec<Picture>, Error>;
+
+    /// Gives every frame of a clip, one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::frames`].
+    fn for_each_frame(&self, index: usize, each: &mut dyn FnMut(Picture)) -> Result<(), Error> {
+        for frame in 0..self.length(index)?.frames {
+            self.frames(index, &[frame])?.into_iter().for_each(&mut *each);
+        }
+        Ok(())
+    }
+
+    /// The file or folder of a clip; none when it is in no file.
+    fn path(&self, _index: usize) -> Option<&Path> {
+        None
+    }
 }
 
 /// How long a clip is.
@@ -53,14 +81,122 @@ pub struct ClipLength {
     pub rate: f64,
 }
 
-/// A dataset by the name of an embedded one: `clips` has motions as classes, `clips-garment` what moves. Behind a colon, the
-/// number of frames and the side of a frame may follow: `clips:16x64`.
+/// The three parts of a dataset, and what was found on the way.
+#[derive(Clone, Debug)]
+pub struct ClipParts {
+    pub train: Arc<dyn ClipDataset>,
+    pub validation: Arc<dyn ClipDataset>,
+    pub test: Arc<dyn ClipDataset>,
+    pub layout: &'static str,
+    pub origins: Origins,
+    pub issues: Vec<Issue>,
+}
+
+/// A dataset by the name of an embedded one, or by a path whose layout is recognised.
+///
+/// `clips` has motions as classes, `clips-garment` what moves; behind a colon, the number of frames and the side of a frame
+/// may follow: `clips:16x64`. As for pictures: `val` without `test` is the test; data without validation gets the same
+/// tenth of every class of its training clips; data without parts is split, a fifth of every class is the test. Clips of
+/// one recording stay together where names tell. A part may be empty.
 ///
 /// # Errors
-/// When there is no such thing; the error names it.
+/// When there is no such thing, its layout is none that is known, or a list names what is not there; the error names the
+/// file, the line and the field.
 pub fn open(source: &str, part: Part) -> Result<Arc<dyn ClipDataset>, Error> {
-    match WorldClips::parse(source) {
-        Some((target, size)) => Ok(Arc::new(WorldClips::open(part, target, size)?)),
-        None => Err(Error::file(Path::new(source), "not a dataset of clips")),
+    match find(source)? {
+        Found::World(target, size) => Ok(Arc::new(WorldClips::open(part, target, size)?)),
+        Found::Files(layout) => {
+            let listing = read(&layout, Path::new(source))?;
+            listing.refuse_errors()?;
+            Ok(listing.only(part))
+        }
     }
 }
+
+/// Train, validation and test as [`open`] has them, with one reading.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_parts(source: &str) -> Result<ClipParts, Error> {
+    let (parts, listing) = parts(source)?;
+    listing.as_ref().map_or(Ok(()), Listing::refuse_errors)?;
+    Ok(parts)
+}
+
+/// The three parts without what cannot be used; every fault is among the issues.
+///
+/// # Errors
+/// When there is no such thing, or its layout is none that is known.
+pub fn survey(source: &str) -> Result<ClipParts, Error> {
+    Ok(parts(source)?.0)
+}
+
+/// Whether a source is surely one of clips; folders of pictures in folders of classes could be either.
+#[must_use]
+pub fn is_clips(source: &str) -> bool {
+    match find(source) {
+        Ok(Found::World(..)) => true,
+        Ok(Found::Files(layout)) => {
+            let first = || {
+                let contents = (layout.read)(Path::new(source)).ok()?;
+                contents.sections.into_iter().flat_map(|section| section.entries).next()
+            };
+            !layout.is_ambiguous || first().is_some_and(|clip| layout::is_surely_a_clip(&clip.path))
+        }
+        Err(_) => false,
+    }
+}
+
+fn read(layout: &ClipLayout, path: &Path) -> Result<Listing, Error> {
+    Ok(Listing::new((layout.read)(path)?, path))
+}
+
+fn parts(source: &str) -> Result<(ClipParts, Option<Listing>), Error> {
+    let each = [Part::Train, Part::Validation, Part::Test];
+    match find(source)? {
+        Found::World(target, size) => {
+            let [train, validation, test] = each.map(|part| WorldClips::open(part, target, size));
+            let own = || Origin::Own("its own".into());
+            let parts = ClipParts {
+                train: Arc::new(train?),
+                validation: Arc::new(validation?),
+                test: Arc::new(test?),
+                layout: "embedded",
+                origins: Origins { validation: own(), test: own() },
+                issues: Vec::new(),
+            };
+            Ok((parts, None))
+        }
+        Found::Files(layout) => {
+            let listing = read(&layout, Path::new(source))?;
+            let [train, validation, test] = each.map(|part| listing.only(part));
+            let (origins, issues) = (listing.origins.clone(), listing.issues.clone());
+            let parts = ClipParts { train, validation, test, layout: layout.name, origins, issues };
+            Ok((parts, Some(listing)))
+        }
+    }
+}
+
+enum Found {
+    World(ClipTarget, [usize; 2]),
+    Files(ClipLayout),
+}
+
+fn find(source: &str) -> Result<Found, Error> {
+    if let Some((target, size)) = WorldClips::parse(source) {
+        return Ok(Found::World(target, size));
+    }
+    let path = Path::new(source);
+    let names = format!("`{}` or `{}`", WorldClips::NAME, WorldClips::GARMENT);
+    std::fs::metadata(path).map_err(|error| {
+        Error::file(path, format!("{error}; a dataset of clips is a path, or {names} for an embedded one"))
+    })?;
+    if let Some(layout) = LAYOUTS.into_iter().find(|layout| (layout.is_here)(path)) {
+        return Ok(Found::Files(layout));
+    }
+    let known: Vec<String> = LAYOUTS.iter().map(|layout| format!("\n  {}: {}", layout.name, layout.files)).collect();
+    Err(Error::file(path, format!("no dataset of clips; known are{}\n  the name {names}", known.concat())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Which frames of a clip a model sees, and which parts of them at test time: as TimeSformer and PySlowFast do.
+//! Which frames of a clip a model sees, and which parts of them at test time: as TimeSformer and `PySlowFast` do.
 //!
 //! *Dense* takes a run of frames out of the clip, `rate` frames of a 30 per second video apart, whatever the clip's own
 //! rate: from a random place in training, from evenly spaced places for the views of a test (so that a single view begins

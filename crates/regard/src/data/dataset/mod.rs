@@ -19,7 +19,7 @@ mod tiny_imagenet;
 
 pub(super) use embedded::garment;
 pub use files::is_picture;
-pub(super) use files::{entries, pictures_below};
+pub(super) use files::{entries, is_hidden, pictures_below};
 pub use subset::{Subset, take_per_class};
 
 use serde::Serialize;

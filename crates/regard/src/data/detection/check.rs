@@ -117,11 +117,11 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    fn new(edges: &[f64]) -> Self {
+    pub(in crate::data) fn new(edges: &[f64]) -> Self {
         Self { edges: edges.to_vec(), counts: vec![0; edges.len()] }
     }
 
-    fn count(&mut self, value: f64) {
+    pub(in crate::data) fn count(&mut self, value: f64) {
         let bin = self.edges.partition_point(|edge| *edge <= value).saturating_sub(1);
         self.counts[bin] += 1;
     }

@@ -19,6 +19,7 @@ mod yolo;
 
 pub use check::{BoxFault, FaultKind, Histogram, PartReport, Report, check};
 pub use convert::{Converted, Format, convert};
+pub(super) use listing::part_of_name;
 pub use listing::{Issue, Severity};
 pub use picture::{Orientation, orientation};
 pub use sample::DetectionSample;
