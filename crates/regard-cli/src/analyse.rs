@@ -1,6 +1,7 @@
 //! `regard analyse`: analyses of models, over pictures or from their weights.
 
 mod cka;
+mod clips;
 mod field;
 mod heads;
 mod pictures;
@@ -9,6 +10,7 @@ mod weights;
 
 use burn::tensor::Device;
 use clap::Subcommand;
+use regard::weights::is_video;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
@@ -29,7 +31,7 @@ pub struct Args {
 enum Analysis {
     /// How similar the layers of two models are, or of one: centred kernel alignment (CKA), unbiased, by minibatches of 4 or more
     Cka(PictureAnalysisArgs),
-    /// How far each head looks: mean attention distance in pixels
+    /// How far each head looks: mean attention distance in pixels; of models of video also in frames
     Distance(PictureAnalysisArgs),
     /// How spread out the attention of each head is: entropy in nats
     Entropy(PictureAnalysisArgs),
@@ -49,7 +51,7 @@ struct PictureAnalysisArgs {
     #[command(flatten)]
     common: Common,
 
-    /// A folder of pictures, `fashion`, `scenes`, or a dataset as `regard eval` takes it
+    /// A folder of pictures, `fashion`, `scenes`, or a dataset as `regard eval` takes it; for models of video clips
     #[arg(long, value_name = "NAME|DIR")]
     data: String,
 
@@ -125,6 +127,9 @@ impl Analysis {
         };
         match self {
             Self::Cka(args) => over(args, cka::run),
+            Self::Distance(args) if args.common.models.iter().all(|model| is_video(model)) => {
+                clips::distance(&args.common.models, &args.data, args.pictures, device)
+            }
             Self::Distance(args) => over(args, heads::distance),
             Self::Entropy(args) => over(args, heads::entropy),
             Self::Field(args) => over(args, field::run),

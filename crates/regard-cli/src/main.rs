@@ -3,6 +3,7 @@
 mod analyse;
 mod args;
 mod candidates;
+mod clip_files;
 mod compare;
 mod data;
 mod denoise;

@@ -2,6 +2,7 @@
 //! running them.
 
 mod analyse;
+mod clips;
 mod command_line;
 mod common;
 mod data;
