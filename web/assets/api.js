@@ -58,6 +58,13 @@ export const detect = (picture, model, threshold, signal) => postPicture("v1/det
 /** What a detection was read from; `index` counts them from 0, the best first. */
 export const detectAttention = (picture, model, index, signal) => postPicture("v1/detect/attention", picture, { model, index }, signal);
 
+/** Where a model looks in a clip: a file, or a list of pictures; `query` is a frame with `x` and `y` from 0 to 1, or null for the class token. */
+export async function clipAttention(clip, model, query, signal) {
+  const path = `v1/clips/attention?${new URLSearchParams({ model, ...query })}`;
+  if (!Array.isArray(clip)) return request(path, { method: "POST", body: clip, signal, headers: { "content-type": "application/octet-stream" } });
+  return postJson(path, { frames: await Promise.all(clip.map(base64)) }, signal);
+}
+
 export const translate = (text, model) => postJson("v1/translate", { texts: [text], model, best: 3 });
 
 /** The best translation, and where each layer and head looked. */

@@ -44,12 +44,12 @@ export function normalised(values) {
   return Array.from(values, (value) => (value - low) / range);
 }
 
-/** A canvas of rows and columns as colours, a pixel each. */
-export function heatmap(values, [rows, columns], label) {
+/** A canvas of rows and columns as colours, a pixel each; `isScaled` are numbers from 0 to 1 as they are. */
+export function heatmap(values, [rows, columns], label, isScaled = false) {
   const canvas = element("canvas", { width: columns, height: rows, role: "img", "aria-label": label });
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(columns, rows);
-  normalised(values).forEach((value, i) => pixels.data.set([...colour(value), 255], 4 * i));
+  (isScaled ? values : normalised(values)).forEach((value, i) => pixels.data.set([...colour(value), 255], 4 * i));
   context.putImageData(pixels, 0, 0);
   return canvas;
 }
@@ -67,12 +67,12 @@ export function replaceButtons(container, ...nodes) {
 }
 
 /** Draws a heatmap over what a canvas shows; `span` is the height and width of the grid as shares of the canvas. */
-export function overlay(canvas, values, size, strength = 0.6, span = [1, 1]) {
+export function overlay(canvas, values, size, strength = 0.6, span = [1, 1], isScaled = false) {
   const context = canvas.getContext("2d");
   context.save();
   context.globalAlpha = strength;
   context.imageSmoothingEnabled = false;
-  context.drawImage(heatmap(values, size, ""), 0, 0, canvas.width * span[1], canvas.height * span[0]);
+  context.drawImage(heatmap(values, size, "", isScaled), 0, 0, canvas.width * span[1], canvas.height * span[0]);
   context.restore();
 }
 

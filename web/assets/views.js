@@ -3,6 +3,7 @@
 import { look } from "./look.js";
 import { compare } from "./compare.js";
 import { detect } from "./detect.js";
+import { clips } from "./clips.js";
 import { text } from "./text.js";
 import { runs } from "./runs.js";
 import { table } from "./models.js";
@@ -11,6 +12,7 @@ export const views = [
   { name: "look", task: "classify", open: look },
   { name: "compare", task: "classify", open: compare },
   { name: "detect", task: "detect", open: detect },
+  { name: "clips", task: "clips", open: clips },
   { name: "text", task: "translate", open: text },
   { name: "runs", open: runs },
   { name: "models", open: table },

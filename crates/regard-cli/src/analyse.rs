@@ -1,6 +1,7 @@
 //! `regard analyse`: analyses of models, over pictures or from their weights.
 
 mod cka;
+mod clips;
 mod field;
 mod heads;
 mod pictures;
@@ -9,6 +10,7 @@ mod weights;
 
 use burn::tensor::Device;
 use clap::Subcommand;
+use regard::weights::is_video;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
@@ -30,7 +32,7 @@ enum Analysis {
     /// How similar the layers of two models are, or of one: centred kernel alignment (CKA), unbiased, by minibatches of 4 or
     /// more
     Cka(PictureAnalysisArgs),
-    /// How far away each head attends: mean attention distance in pixels
+    /// How far away each head attends: mean attention distance in pixels; of models of video also in frames
     Distance(PictureAnalysisArgs),
     /// How spread out the attention of each head is: entropy in nats
     Entropy(PictureAnalysisArgs),
@@ -50,7 +52,7 @@ struct PictureAnalysisArgs {
     #[command(flatten)]
     common: Common,
 
-    /// A folder of pictures, `fashion`, `scenes`, or any dataset of `regard eval`
+    /// A folder of pictures, `fashion`, `scenes`, or any dataset of `regard eval`; for models of video clips
     #[arg(long, value_name = "NAME|DIR")]
     data: String,
 
@@ -126,6 +128,9 @@ impl Analysis {
         };
         match self {
             Self::Cka(args) => over(args, cka::run),
+            Self::Distance(args) if args.common.models.iter().all(|model| is_video(model)) => {
+                clips::distance(&args.common.models, &args.data, args.pictures, device)
+            }
             Self::Distance(args) => over(args, heads::distance),
             Self::Entropy(args) => over(args, heads::entropy),
             Self::Field(args) => over(args, field::run),

@@ -65,7 +65,7 @@ pub struct Plan {
 enum Task {
     Denoise(denoise::Plan),
     /// A command that checks its arguments when it runs.
-    Other(Command),
+    Other(Box<Command>),
 }
 
 impl Args {
@@ -89,7 +89,7 @@ impl Args {
         let device = regard::device::by_name(&self.device)?;
         let task = match self.command {
             Command::Denoise(args) => Task::Denoise(args.into_plan()?),
-            other => Task::Other(other),
+            other => Task::Other(Box::new(other)),
         };
         Ok(Plan { device, task })
     }
@@ -100,7 +100,7 @@ impl Plan {
     pub fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         match self.task {
             Task::Denoise(plan) => plan.run(&self.device),
-            Task::Other(command) => match command {
+            Task::Other(command) => match *command {
                 Command::Quickstart(args) => quickstart::run(&args, &self.device, out),
                 Command::Gallery(args) => gallery::run(&args, &self.device, out),
                 Command::Operators(args) => operators::run(&args, out),

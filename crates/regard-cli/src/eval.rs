@@ -171,7 +171,13 @@ fn measure_video(args: &Args, name: &str, device: &Device, out: &mut impl Write)
     if let Some(file) = &args.labels {
         video.labels = Some(class_names(Some(file), None, video.config.classes())?);
     }
-    let data = ClipData { name: &data, part: args.source.part(), batch: args.batch, views: [args.views, args.crops] };
+    let data = ClipData {
+        name: &data,
+        part: args.source.part(),
+        is_own: false,
+        batch: args.batch,
+        views: [args.views, args.crops],
+    };
     run::print(|watch| evaluate_video(&video, &data, device, watch), &args.outputs(), out)
 }
 

@@ -1,5 +1,6 @@
-//! `regard explain`: the attention of a model on a picture, and the evidence for its prediction or its boxes.
+//! `regard explain`: the attention of a model on a picture or a clip, and the evidence for its prediction or its boxes.
 
+mod clip;
 mod detector;
 mod panels;
 
@@ -11,7 +12,7 @@ use regard::analyse::{
 use regard::data::Picture;
 use regard::report::Table;
 use regard::report::figure::{Line, Lines, Scale, Stroke};
-use regard::weights::is_detector;
+use regard::weights::{is_detector, is_video};
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
@@ -24,10 +25,10 @@ use crate::model::ModelArgs;
 use crate::subject::AnalysedModel;
 use panels::Panels;
 
-/// Show the attention of a model on a picture, layer by layer, and the evidence for its prediction
+/// Show the attention of a model on a picture or a clip, layer by layer, and the evidence for its prediction
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// JPEG, PNG, WebP, GIF or BMP
+    /// JPEG, PNG, WebP, GIF or BMP; for a model of video a video file or a folder of frames
     #[arg(value_name = "PICTURE")]
     picture: PathBuf,
 
@@ -45,6 +46,10 @@ pub struct Args {
     /// The point whose attention is shown, as fractions of the height and width of what the model sees
     #[arg(long, value_name = "ROW,COLUMN", default_value = "0.5,0.5", value_parser = parse_point)]
     at: [f64; 2],
+
+    /// Models of video: the frame of the point at `--at`, of those that the model sees, from 0
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    frame: usize,
 
     /// Fraction of each layer's smallest weights that rollout sets to zero
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
@@ -78,6 +83,9 @@ fn parse_point(text: &str) -> Result<[f64; 2], String> {
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
     if let Some(model) = args.model.name(None)?.filter(|model| is_detector(model)) {
         return detector::run(args, &model, device, out);
+    }
+    if let Some(model) = args.model.name(None)?.filter(|model| is_video(model)) {
+        return clip::run(args, &model, device, out);
     }
     if let Some(page) = &args.output {
         check_page(page)?;

@@ -4,6 +4,7 @@ mod analyse;
 mod args;
 mod ask;
 mod candidates;
+mod clip_files;
 mod compare;
 mod data;
 mod denoise;

@@ -72,14 +72,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
-        Self::Classifier,
-        Self::Detector,
-        Self::Video,
-        Self::Translator,
-        Self::LanguageModel,
-        Self::VisionLanguage,
-    ];
+    const ALL: [Self; 6] =
+        [Self::Classifier, Self::Detector, Self::Video, Self::Translator, Self::LanguageModel, Self::VisionLanguage];
 
     const fn heading(self) -> &'static str {
         match self {

@@ -1,17 +1,19 @@
-//! `regard predict`: classifies pictures.
+//! `regard predict`: classifies pictures, and clips with a model of video.
 
+mod clips;
 mod pictures;
 
 use burn::tensor::{Device, Tensor};
 use regard::data::Preprocess;
 use regard::evaluate::{Answer, answers};
 use regard::models::ModelConfig;
-use regard::weights::ModelSource;
+use regard::weights::{EMBEDDED_VIDEOS, ModelSource, is_video};
 use regard::{PackedModel, StreamedModel};
 use serde::Serialize;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
+use crate::clip_files::is_clip;
 use crate::failure::Failure;
 use crate::model::{Classifier, ModelArgs, at_least_one, batch, class_names, load_lazily, note_fresh, ready};
 use crate::models::print_json;
@@ -20,7 +22,7 @@ pub use pictures::{PictureArgs, Source};
 /// The default model.
 const USUAL: &str = "fashion-vit";
 
-/// Classify pictures
+/// Classify pictures, or clips with a model of video
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -36,6 +38,14 @@ pub struct Args {
     /// File of class names, one per line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
+
+    /// Views of a clip in time whose probabilities are averaged
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = at_least_one)]
+    views: usize,
+
+    /// Parts of the frames in each view: 1 or 3
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = at_least_one)]
+    crops: usize,
 
     /// Compute in int8 where that is faster; only for transformers
     #[arg(long)]
@@ -63,6 +73,9 @@ struct Prediction {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     answers: Vec<NamedPrediction>,
+    /// Which frames of a clip each view showed; none for a picture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames: Option<Vec<Vec<usize>>>,
 }
 
 /// A model for one or for several pictures.
@@ -97,6 +110,19 @@ impl LoadedClassifier {
     }
 }
 
+/// The model of video that answers: the named one, or without a name the embedded one if the first file is a clip.
+fn video_name(args: &Args) -> Result<Option<String>, Failure> {
+    if let Some(name) = args.model.name(None)? {
+        return Ok(Some(name).filter(|name| is_video(name)));
+    }
+    let Some(usual) = EMBEDDED_VIDEOS.first().filter(|_| args.pictures.first().is_some_and(is_clip)) else {
+        return Ok(None);
+    };
+    let note = "which knows ten motions; choose another with `--model`";
+    writeln!(stderr(), "note: no `--model`: using the embedded `{}`, {note}", usual.name)?;
+    Ok(Some(usual.name.into()))
+}
+
 fn source(args: &Args) -> Result<ModelSource, Failure> {
     let name = args.model.name(None)?;
     if name.is_none() {
@@ -110,6 +136,9 @@ fn source(args: &Args) -> Result<ModelSource, Failure> {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(name) = video_name(args)? {
+        return clips::run(args, &name, device, out);
+    }
     let source = source(args)?;
     let pictures = args.pictures.sources()?;
     let read = |picture: &Source| pixels(picture, &source.preprocess, &source.config);
@@ -136,12 +165,14 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
             Err(error) => Err(error.to_string()),
         };
         let prediction = match answered {
-            Ok(found) => Prediction { picture: name, error: None, answers: found.into_iter().map(named).collect() },
+            Ok(found) => {
+                Prediction { picture: name, error: None, answers: found.into_iter().map(named).collect(), frames: None }
+            }
             // a bad file does not stop the others
             Err(error) => {
                 bad += 1;
                 writeln!(stderr(), "error: {error}")?;
-                Prediction { picture: name, error: Some(error), answers: Vec::new() }
+                Prediction { picture: name, error: Some(error), answers: Vec::new(), frames: None }
             }
         };
         if args.json {

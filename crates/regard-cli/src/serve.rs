@@ -2,8 +2,12 @@
 
 use burn::tensor::Device;
 use regard::translate::Bundle;
-use regard::weights::{EMBEDDED, EMBEDDED_DETECTORS, WeightsOrigin, is_detector, resolve_detector};
-use regard_serve::{Classifier, Detector, Entry, Error, Event, Reload, Service, Settings, Tell, Token};
+use regard::weights::{
+    EMBEDDED, EMBEDDED_DETECTORS, EMBEDDED_VIDEOS, WeightsOrigin, is_detector, is_video, resolve_detector,
+};
+use regard_serve::{
+    Classifier, Detector, Entry, Error, Event, Reload, Service, Settings, Tell, Token, VideoClassifier,
+};
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,6 +17,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::model::{self, ChangeArgs, at_least_one, class_names, download_bar, note_fresh};
 use crate::translate;
+use crate::video::video_source;
 
 /// The environment variable for a token, if no file is given.
 const TOKEN: &str = "REGARD_TOKEN";
@@ -117,6 +122,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 enum Source {
     Classifier { name: String, model: String, int8: bool },
     Detector { name: String, model: String, int8: bool },
+    Video { name: String, model: String, int8: bool },
     Translator { name: String, folder: PathBuf },
     EmbeddedTranslator { name: String },
 }
@@ -133,6 +139,8 @@ impl Source {
             Self::EmbeddedTranslator { name }
         } else if is_detector(model) {
             Self::Detector { name, model: model.into(), int8 }
+        } else if is_video(model) {
+            Self::Video { name, model: model.into(), int8 }
         } else {
             Self::Classifier { name, model: model.into(), int8 }
         }
@@ -152,6 +160,7 @@ impl Source {
         match self {
             Self::Classifier { name, .. }
             | Self::Detector { name, .. }
+            | Self::Video { name, .. }
             | Self::Translator { name, .. }
             | Self::EmbeddedTranslator { name } => name,
         }
@@ -166,6 +175,7 @@ impl Source {
                 return Ok(Service::Sentences { bundle: Bundle::embedded(device)?, device: device.clone() });
             }
             Self::Detector { model, int8, .. } => return detector(model, *int8, device).map(Service::Detections),
+            Self::Video { model, int8, .. } => return video(model, *int8, device).map(Service::Clips),
             Self::Classifier { model, int8, .. } => (model, *int8),
         };
         let source = ChangeArgs::default().source(model)?;
@@ -186,6 +196,7 @@ impl Source {
             Self::EmbeddedTranslator { .. } => true,
             Self::Classifier { model, .. } => EMBEDDED.iter().any(|one| one.name == model),
             Self::Detector { model, .. } => EMBEDDED_DETECTORS.iter().any(|one| one.name == model),
+            Self::Video { model, .. } => EMBEDDED_VIDEOS.iter().any(|one| one.name == model),
             Self::Translator { .. } => false,
         };
         let reload = move || self.load(&device).map_err(|failure| failure.message().to_string());
@@ -206,6 +217,17 @@ fn detector(model: &str, int8: bool, device: &Device) -> Result<Detector, Failur
     let loaded = source.load(device)?;
     let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
     Detector::new(loaded, labels, device)
+        .map_err(|reason| Failure::input(reason, "`classes.txt` of a run has one name a line"))
+}
+
+fn video(model: &str, int8: bool, device: &Device) -> Result<VideoClassifier, Failure> {
+    if int8 {
+        let hint = "serve it without `--int8`, or in a server of its own";
+        return Err(Failure::input(format!("`{model}` is a model of video, and `--int8` is for classifiers"), hint));
+    }
+    let loaded = video_source(model, &ChangeArgs::default())?.load(device)?;
+    let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
+    VideoClassifier::new(loaded, labels, device)
         .map_err(|reason| Failure::input(reason, "`classes.txt` of a run has one name a line"))
 }
 
@@ -268,7 +290,8 @@ fn token(file: Option<&PathBuf>) -> Result<Option<Token>, Failure> {
 fn embedded(named: &[Source]) -> Vec<Source> {
     let classifiers = EMBEDDED.iter().map(|one| Source::of(one.name, false));
     let detectors = EMBEDDED_DETECTORS.iter().map(|one| Source::of(one.name, false));
-    let all = classifiers.chain(detectors).chain([Source::of(translate::EMBEDDED, false)]);
+    let videos = EMBEDDED_VIDEOS.iter().map(|one| Source::of(one.name, false));
+    let all = classifiers.chain(detectors).chain(videos).chain([Source::of(translate::EMBEDDED, false)]);
     all.filter(|one| named.iter().all(|other| other.name() != one.name())).collect()
 }
 

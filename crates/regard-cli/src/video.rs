@@ -1,6 +1,9 @@
-//! Shared by all commands that run a model of video: choosing the model.
+//! Shared by all commands that run a model of video: choosing the model, and what it sees of a clip.
 
-use regard::weights::{VideoSource, resolve_video};
+use burn::tensor::{Device, Tensor, TensorData};
+use regard::data::{Batch, Clips, Picture, denormalise};
+use regard::tasks::clips::{ClipPreparation, PreparedViews};
+use regard::weights::{LoadedVideo, VideoSource, resolve_video};
 
 use crate::failure::Failure;
 use crate::model::{ChangeArgs, download_bar, field_and_value, note_untrained};
@@ -21,4 +24,27 @@ pub fn video_source(name: &str, changes: &ChangeArgs) -> Result<VideoSource, Fai
         note_untrained(&source.name)?;
     }
     Ok(source)
+}
+
+/// One view of a clip as a model sees it.
+pub fn preparation(video: &LoadedVideo) -> ClipPreparation {
+    ClipPreparation::of(&video.config, video.preprocess, video.sampling)
+}
+
+/// `[views, C, T, H, W]`
+pub fn tensor(views: &PreparedViews, preparation: &ClipPreparation, device: &Device) -> Clips {
+    let [channels, frames, rows, columns] = preparation.shape();
+    let shape = [views.count, channels, frames, rows, columns];
+    Clips { pixels: Tensor::from_data(TensorData::new(views.pixels.clone(), shape), device) }
+}
+
+/// The frames of the first view as the model sees them, before normalisation.
+pub fn seen_frames(views: &PreparedViews, preparation: &ClipPreparation) -> Vec<Picture> {
+    let [channels, frames, rows, columns] = preparation.shape();
+    let area = rows * columns;
+    let plane = |frame: usize, channel: usize| &views.pixels[(channel * frames + frame) * area..][..area];
+    let planes = (0..frames).flat_map(|frame| (0..channels).map(move |channel| plane(frame, channel)));
+    let images = planes.flatten().copied().collect();
+    let batch = Batch { images, shape: [frames, channels, rows, columns], targets: Vec::new() };
+    denormalise(&batch, &preparation.preprocess)
 }

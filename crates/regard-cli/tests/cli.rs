@@ -3,6 +3,7 @@
 
 mod analyse;
 mod ask;
+mod clips;
 mod command_line;
 mod common;
 mod data;

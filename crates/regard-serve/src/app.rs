@@ -23,6 +23,7 @@ use crate::routes;
 use crate::settings::{Event, Settings, Tell};
 use crate::slot::{AnySlot, ModelSlot, Reload, Service};
 use crate::translator::Translator;
+use crate::video::VideoClassifier;
 
 /// A model to serve.
 pub struct Entry {
@@ -201,6 +202,14 @@ impl App {
         self.slot(name, "detector", |slot| if let AnySlot::Detector(slot) = slot { Some(slot) } else { None })
     }
 
+    /// A model of video by its name, or the first.
+    ///
+    /// # Errors
+    /// When there is none, or the name is that of another kind of model.
+    pub fn video(&self, name: Option<&str>) -> Result<&ModelSlot<VideoClassifier>, ApiError> {
+        self.slot(name, "model of video", |slot| if let AnySlot::Video(slot) = slot { Some(slot) } else { None })
+    }
+
     /// A translator by its name, or the first.
     ///
     /// # Errors
@@ -276,6 +285,23 @@ impl App {
             let result = picture.and_then(|picture| work(&picture));
             drop(permit);
             budget.note_released(size.memory as usize);
+            result
+        })
+        .await
+    }
+
+    /// Computes with what decodes to an unknown size, such as the frames of a clip: one at a time, beside no other decoder.
+    pub async fn decode_alone<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let all = pixels::units(self.settings.bodies as u64);
+        let permit = Arc::clone(&self.decoders).acquire_many_owned(all).await.map_err(|_| ApiError::Internal)?;
+        let (budget, bytes) = (self.budget.clone(), self.settings.bodies);
+        self.compute(move || {
+            let result = work();
+            drop(permit);
+            budget.note_released(bytes);
             result
         })
         .await

@@ -7,8 +7,8 @@
 //! - `routes`: the table of routes, one file per kind of request;
 //! - `body`, `budget`: bytes in and out, within limits of size, time and memory;
 //! - `lane`: a bounded queue per model and the thread that processes it in batches;
-//! - `slot`: a model that can be replaced while serving; `classifier`, `detector` and `translator` are the kinds of
-//!   models.
+//! - `slot`: a model that can be replaced while serving; `classifier`, `detector`, `video` and `translator` are the kinds
+//!   of models.
 //!
 //! Only this crate knows HTTP. It never prints: it reports [`Event`]s.
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod slot;
 mod stream;
 pub mod tensors;
 mod translator;
+mod video;
 
 pub use app::{Entry, Error, Server};
 pub use classifier::Classifier;
@@ -42,3 +43,4 @@ pub use detector::Detector;
 pub use guard::Token;
 pub use settings::{Event, Settings, Tell};
 pub use slot::{Reload, Service};
+pub use video::VideoClassifier;

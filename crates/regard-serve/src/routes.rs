@@ -1,5 +1,6 @@
 //! The table of routes, and one file per kind of request.
 
+mod clips;
 mod detect;
 mod health;
 mod infer;
@@ -42,6 +43,8 @@ fn table() -> Vec<Route> {
         ("post", "/v1/explain", post(pictures::explain)),
         ("post", "/v1/detect", post(detect::detect)),
         ("post", "/v1/detect/attention", post(detect::attention)),
+        ("post", "/v1/clips", post(clips::classify)),
+        ("post", "/v1/clips/attention", post(clips::attention)),
         ("post", "/v1/similarity", post(similarity::similarity)),
         ("post", "/v1/translate", post(sentences::translate)),
         ("post", "/v1/attend", post(sentences::attend)),

@@ -12,6 +12,7 @@ use crate::classifier::Classifier;
 use crate::detector::Detector;
 use crate::lane::{Lane, LaneConfig, LaneObserver, Served};
 use crate::translator::Translator;
+use crate::video::VideoClassifier;
 
 /// A loaded model of any kind.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ use crate::translator::Translator;
 pub enum Service {
     Pictures(Classifier),
     Detections(Detector),
+    Clips(VideoClassifier),
     Sentences { bundle: Bundle, device: Device },
 }
 
@@ -68,6 +70,7 @@ impl<S: Served> ModelSlot<S> {
 pub enum AnySlot {
     Classifier(ModelSlot<Classifier>),
     Detector(ModelSlot<Detector>),
+    Video(ModelSlot<VideoClassifier>),
     Translator(ModelSlot<Translator>),
 }
 
@@ -84,6 +87,7 @@ impl AnySlot {
         Ok(match service {
             Service::Pictures(model) => Self::Classifier(ModelSlot::new(name, model, config, pool, observer)?),
             Service::Detections(model) => Self::Detector(ModelSlot::new(name, model, config, pool, observer)?),
+            Service::Clips(model) => Self::Video(ModelSlot::new(name, model, config, pool, observer)?),
             Service::Sentences { bundle, device } => {
                 Self::Translator(ModelSlot::new(name, Translator { bundle, device }, config, pool, observer)?)
             }
@@ -101,10 +105,12 @@ impl AnySlot {
                 slot.swap(Translator { bundle, device });
             }
             (Self::Detector(slot), Service::Detections(model)) => slot.swap(model),
+            (Self::Video(slot), Service::Clips(model)) => slot.swap(model),
             (current, other) => {
                 let other = match other {
                     Service::Pictures(_) => "classifier",
                     Service::Detections(_) => "detector",
+                    Service::Clips(_) => "model of video",
                     Service::Sentences { .. } => "translator",
                 };
                 return Err(format!("a {other} cannot replace a {}", current.kind()));
@@ -118,6 +124,7 @@ impl AnySlot {
         match self {
             Self::Classifier(_) => "classifier",
             Self::Detector(_) => "detector",
+            Self::Video(_) => "model of video",
             Self::Translator(_) => "translator",
         }
     }
@@ -127,6 +134,7 @@ impl AnySlot {
         match self {
             Self::Classifier(slot) => slot.lane().in_use(),
             Self::Detector(slot) => slot.lane().in_use(),
+            Self::Video(slot) => slot.lane().in_use(),
             Self::Translator(slot) => slot.lane().in_use(),
         }
     }

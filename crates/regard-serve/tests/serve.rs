@@ -1,5 +1,6 @@
 //! The server as its clients meet it, in one binary.
 
+mod clips;
 mod common;
 mod detect;
 mod robustness;

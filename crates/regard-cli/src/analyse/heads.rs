@@ -13,12 +13,12 @@ use crate::findings::{Findings, Part};
 use crate::subject::AnalysedModel;
 
 /// The measured quantity.
-struct Measure {
-    name: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    text: &'static str,
-    of: analyse::Measure,
+pub struct Measure {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub unit: &'static str,
+    pub text: &'static str,
+    pub of: analyse::Measure,
 }
 
 pub fn distance(subjects: &[AnalysedModel], pictures: &Pictures, device: &Device) -> Result<Findings, Failure> {
@@ -67,7 +67,8 @@ fn run(
         let layers = means.layers();
         let part = Part::new(&subject.name, measure.text);
         parts.push(
-            part.figure(format!("{}-{index}", measure.name), figure(measure, subject, &layers)).table(table(&layers)),
+            part.figure(format!("{}-{index}", measure.name), figure(measure, &subject.name, &layers))
+                .table(table(&layers)),
         );
         data.push(json!({ "model": subject.name, "layers": layers }));
     }
@@ -81,7 +82,7 @@ fn run(
 }
 
 /// A curve over the layers for the mean, the lowest and the highest head, and a faint one for each of a few heads.
-fn figure(measure: &Measure, subject: &AnalysedModel, layers: &[ByHead]) -> Lines {
+pub fn figure(measure: &Measure, model: &str, layers: &[ByHead]) -> Lines {
     // more would have to share colours
     const FEW: usize = 6;
     let sorted = |layer: &ByHead| {
@@ -104,7 +105,7 @@ fn figure(measure: &Measure, subject: &AnalysedModel, layers: &[ByHead]) -> Line
         lines.extend((1..most - 1).map(|head| curve("", &|layer| sorted(layer).get(head).copied(), Stroke::Faint)));
     }
     Lines {
-        title: format!("{}, {}", measure.title, subject.name),
+        title: format!("{}, {model}", measure.title),
         x: "layer".into(),
         y: measure.unit.into(),
         scale: Scale::Linear,
@@ -112,7 +113,7 @@ fn figure(measure: &Measure, subject: &AnalysedModel, layers: &[ByHead]) -> Line
     }
 }
 
-fn table(layers: &[ByHead]) -> Table {
+pub fn table(layers: &[ByHead]) -> Table {
     const FEW: usize = 12;
     let mut table = Table::new().words("layer").numbers("heads").numbers("mean").words("heads, sorted");
     for layer in layers {

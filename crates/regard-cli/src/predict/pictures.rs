@@ -51,6 +51,20 @@ impl Source {
 }
 
 impl PictureArgs {
+    /// The first path, if it is an argument.
+    pub fn first(&self) -> Option<&Path> {
+        self.pictures.first().map(PathBuf::as_path)
+    }
+
+    /// Every path as it was given.
+    pub fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut paths = self.pictures.clone();
+        if self.from_stdin {
+            paths.extend(lines()?.into_iter().map(PathBuf::from));
+        }
+        Ok(paths)
+    }
+
     /// Every picture in the order of the arguments; those of a folder are sorted by name.
     pub fn sources(&self) -> Result<Vec<Source>, Failure> {
         let mut sources = Vec::new();
@@ -66,13 +80,8 @@ impl PictureArgs {
             }
         }
         if self.from_stdin {
-            for line in stdin().lock().lines() {
-                let line = line.map_err(|error| {
-                    Failure::input(format!("standard input: {error}"), "paths must be UTF-8, one per line")
-                })?;
-                if !line.trim().is_empty() {
-                    sources.extend(found(Path::new(line.trim_end_matches('\r')))?.into_iter().map(Source::File));
-                }
+            for line in lines()? {
+                sources.extend(found(Path::new(&line))?.into_iter().map(Source::File));
             }
         }
         if sources.is_empty() {
@@ -80,6 +89,19 @@ impl PictureArgs {
         }
         Ok(sources)
     }
+}
+
+/// The lines of standard input that are not empty.
+fn lines() -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::new();
+    for line in stdin().lock().lines() {
+        let line = line
+            .map_err(|error| Failure::input(format!("standard input: {error}"), "paths must be UTF-8, one per line"))?;
+        if !line.trim().is_empty() {
+            lines.push(line.trim_end_matches('\r').to_string());
+        }
+    }
+    Ok(lines)
 }
 
 /// The pictures in a folder, those that match a pattern, or the file itself.

@@ -11,9 +11,11 @@ use crate::app::App;
 use crate::classifier::Classifier;
 use crate::detector::{self, Detector};
 use crate::error::ApiError;
+use crate::lane::{Lane, Permit, Served};
 use crate::slot::{AnySlot, ModelSlot};
 use crate::tensors::{EncodedResponse, HEADER, InferRequest, Output, OutputData};
 use crate::translator::{TranslateRequest, Translator};
+use crate::video::VideoClassifier;
 
 /// Names and shapes of a model's inputs and outputs; -1 is any size.
 pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
@@ -40,6 +42,15 @@ pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> 
                     tensor("labels", "INT64", json!([-1, rows])),
                     tensor("counts", "INT64", json!([-1])),
                 ],
+            )
+        }
+        AnySlot::Video(slot) => {
+            let video = slot.current();
+            let [channels, frames, rows, columns] = video.shape();
+            let classes = json!([-1, video.labels().len()]);
+            (
+                vec![tensor("input", "FP32", json!([-1, channels, frames, rows, columns]))],
+                vec![tensor("logits", "FP32", classes.clone()), tensor("probabilities", "FP32", classes)],
             )
         }
         AnySlot::Translator(_) => {
@@ -86,6 +97,7 @@ pub async fn infer(
             let outputs = match &model.slot {
                 AnySlot::Classifier(slot) => classify(slot, &mut request).await?,
                 AnySlot::Detector(slot) => detect(slot, &mut request).await?,
+                AnySlot::Video(slot) => classify_clips(slot, &mut request).await?,
                 AnySlot::Translator(slot) => translate(&app, slot, &mut request).await?,
             };
             app.compute(move || request.encode(&name, &outputs).map_err(ApiError::BadRequest)).await
@@ -102,31 +114,56 @@ pub async fn infer(
 
 async fn classify(slot: &ModelSlot<Classifier>, request: &mut InferRequest) -> Result<Vec<Output>, ApiError> {
     let model = slot.current();
+    let shape = model.shape();
+    let (count, numbers, permit) = samples(slot.lane(), request, &shape)?;
+    let found = slot.infer(permit, Arc::clone(&model), numbers).await?;
+    Ok(classified(found, [count, model.labels().len()]))
+}
+
+async fn classify_clips(
+    slot: &ModelSlot<VideoClassifier>,
+    request: &mut InferRequest,
+) -> Result<Vec<Output>, ApiError> {
+    let model = slot.current();
+    let shape = model.shape();
+    let (count, numbers, permit) = samples(slot.lane(), request, &shape)?;
+    let found = slot.infer(permit, Arc::clone(&model), numbers).await?;
+    Ok(classified(found, [count, model.labels().len()]))
+}
+
+/// The numbers of samples of a shape that a classifier takes, how many there are, and the right to queue them.
+fn samples<S: Served>(
+    lane: &Lane<S>,
+    request: &mut InferRequest,
+    shape: &[usize],
+) -> Result<(usize, Vec<f32>, Permit), ApiError> {
     request.check_outputs(&["logits", "probabilities"]).map_err(ApiError::BadRequest)?;
     let input = request.only("input", "FP32").map_err(ApiError::BadRequest)?;
-    let shape = model.shape().map(|side| side as u64);
+    let shape: Vec<u64> = shape.iter().map(|side| *side as u64).collect();
     let count = match input.shape.as_slice() {
-        [count, rest @ ..] if rest == shape && *count > 0 => *count,
+        [count, rest @ ..] if *rest == shape && *count > 0 => *count,
         other => {
-            let [channels, rows, columns] = shape;
-            return Err(ApiError::BadRequest(format!(
-                "`input` of shape {other:?}, the model takes [-1, {channels}, {rows}, {columns}]"
-            )));
+            let sides: Vec<String> = shape.iter().map(u64::to_string).collect();
+            let reason = format!("`input` of shape {other:?}, the model takes [-1, {}]", sides.join(", "));
+            return Err(ApiError::BadRequest(reason));
         }
     };
     // a permit first: it bounds the count
-    let permit = slot.lane().reserve(usize::try_from(count).unwrap_or(usize::MAX))?;
+    let permit = lane.reserve(usize::try_from(count).unwrap_or(usize::MAX))?;
     let numbers = std::mem::take(&mut input.data.numbers);
     let expected = count * shape.iter().product::<u64>();
     if numbers.len() as u64 != expected {
         return Err(ApiError::BadRequest(format!("`input` has {} numbers, its shape {expected}", numbers.len())));
     }
-    let [logits, probabilities] = slot.infer(permit, Arc::clone(&model), numbers).await?;
-    let shape = vec![count as usize, model.labels().len()];
-    Ok(vec![
+    Ok((count as usize, numbers, permit))
+}
+
+fn classified([logits, probabilities]: [Vec<f32>; 2], shape: [usize; 2]) -> Vec<Output> {
+    let shape = shape.to_vec();
+    vec![
         Output { name: "logits", shape: shape.clone(), data: OutputData::Numbers(logits) },
         Output { name: "probabilities", shape, data: OutputData::Numbers(probabilities) },
-    ])
+    ]
 }
 
 /// Detections as tensors with a fixed number of rows per picture: the first `counts` rows are detections, best

@@ -51,12 +51,26 @@ pub fn built() -> Value {
                     option("index", "integer", "of a detection of `/v1/detect`, which has the best first; 0 without"),
                 ]),
             },
+            "/v1/clips": {
+                "post": with(clip("What happens in a clip", "ClassifiedClip"), &[
+                    option("model", "string", "a model of video; the first without"),
+                    option("top", "integer", "how many answers, 5 without"),
+                ]),
+            },
+            "/v1/clips/attention": {
+                "post": with(clip("Where a model looks in a clip", "ClipAttention"), &[
+                    option("model", "string", "a model of video; the first without"),
+                    option("frame", "integer", "of the patch that looks, of those that the model sees, from 0; needs `x` and `y`"),
+                    option("x", "number", "of the patch, from 0 at the left to 1; the class token without"),
+                    option("y", "number", "of the patch, from 0 at the top to 1"),
+                ]),
+            },
             "/v1/attend": { "post": sent("The best translation of a sentence, and where the model looked for it", "Text", "Attended") },
             "/v1/runs": { "get": plain("The training runs that are shown, the latest first") },
             "/v1/runs/{path}": { "get": with(plain("The curves of a run"), &[path("path")]) },
             "/v1/samples": {
                 "get": with(plain("Pictures that come with the program"), &[
-                    option("task", "string", "`classify` for one object a picture, or `detect` for scenes; `classify` without"),
+                    option("task", "string", "`classify` for one object a picture, `detect` for scenes, `clips` for clips; `classify` without"),
                 ]),
             },
             "/v1/similarity": { "post": sent("How alike the layers of two models are, by CKA", "Pair", "Similarity") },
@@ -133,6 +147,17 @@ fn picture(summary: &str, answer: &str) -> Value {
     operation
 }
 
+fn clip(summary: &str, answer: &str) -> Value {
+    let mut operation = answers(summary, answer);
+    let bytes = json!({ "schema": { "type": "string", "format": "binary" } });
+    operation["requestBody"] = json!({
+        "required": true,
+        "description": "the bytes of a GIF, APNG, WebP, MP4, MOV or AVI file, or its frames",
+        "content": { "application/octet-stream": bytes, "application/json": schema("Frames")["application/json"] },
+    });
+    operation
+}
+
 fn with(mut operation: Value, parameters: &[Value]) -> Value {
     operation["parameters"] = json!(parameters);
     operation
@@ -163,6 +188,12 @@ fn schemas() -> Value {
         "properties": { "x": number, "y": number, "width": number, "height": number },
     });
     let detection = object(json!({ "class": integer, "label": string, "score": number, "box": box_schema }));
+    let clip_map = object(json!({
+        "layer": string,
+        "size": { "type": "array", "items": integer, "description": "frames, rows and columns" },
+        "query": { "description": "frame, row and column of who looks; null is the class token" },
+        "heads": list(list(number.clone())),
+    }));
     let tensor = object(json!({
         "name": string,
         "datatype": { "type": "string", "enum": ["FP32", "INT64", "BYTES"] },
@@ -174,8 +205,9 @@ fn schemas() -> Value {
     json!({
         "Models": object(json!({ "models": list(object(json!({
             "name": string,
-            "task": { "type": "string", "enum": ["classify", "detect", "translate"] },
+            "task": { "type": "string", "enum": ["classify", "detect", "clips", "translate"] },
             "family": string,
+            "frames": integer,
             "image": size,
             "classes": integer,
             "parameters": integer,
@@ -237,6 +269,23 @@ fn schemas() -> Value {
                 "rows and columns of the picture that the grid spans, in pixels; padding reaches beyond the picture" },
             "values": list(number.clone()),
             "heads": { "type": "array", "items": list(number.clone()), "description": "empty for Grad-CAM" },
+        })),
+        "Frames": object(json!({
+            "frames": { "type": "array", "items": string, "description": "files of pictures in base64, in their order" },
+        })),
+        "ClassifiedClip": object(json!({
+            "model": string,
+            "frames": { "type": "array", "items": integer, "description": "which frames of the clip the model saw" },
+            "answers": answers,
+        })),
+        "ClipAttention": object(json!({
+            "model": string,
+            "frames": size,
+            "answers": answers,
+            "size": { "type": "array", "items": integer, "description": "rows and columns of a frame" },
+            "pictures": { "type": "array", "items": string, "description": "the frames that the model saw, as `data:` URLs" },
+            "layers": list(clip_map.clone()),
+            "rollout": clip_map,
         })),
         "Texts": object(json!({
             "model": string,

@@ -104,6 +104,19 @@ pub async fn models(State(app): State<Arc<App>>) -> Response {
                     "multiply_adds": detector.multiply_adds(),
                 })
             }
+            AnySlot::Video(slot) => {
+                let video = slot.current();
+                json!({
+                    "name": model.name,
+                    "task": "clips",
+                    "family": video.config().family(),
+                    "frames": video.config().frames(),
+                    "image": video.config().image(),
+                    "classes": video.config().classes(),
+                    "parameters": video.parameters(),
+                    "multiply_adds": video.multiply_adds(),
+                })
+            }
             AnySlot::Translator(slot) => {
                 json!({ "name": model.name, "task": "translate", "parameters": slot.current().parameters() })
             }

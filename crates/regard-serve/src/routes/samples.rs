@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use regard::data::{Dataset, Part, Picture, dataset, detection};
+use regard::data::{Dataset, Part, Picture, clip, dataset, detection};
 use regard::report::png;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ enum SampleTask {
     Classify,
     /// Scenes of several garments.
     Detect,
+    /// Clips, as the pictures of their frames.
+    Clips,
 }
 
 static GARMENTS: LazyLock<Value> = LazyLock::new(|| {
@@ -49,9 +51,25 @@ static SCENES: LazyLock<Value> = LazyLock::new(|| {
     json!({ "samples": (0..SHOWN).map(sample).collect::<Vec<_>>() })
 });
 
+static CLIPS: LazyLock<Value> = LazyLock::new(|| {
+    let clips = clip::open("clips", Part::Test).expect("it is embedded");
+    let sample = |index: usize| {
+        let length = clips.length(index).expect("it is painted in memory");
+        let all: Vec<usize> = (0..length.frames).collect();
+        let frames = clips.frames(index, &all).expect("it is painted in memory");
+        let frames: Vec<String> = frames.iter().map(data_url).collect();
+        json!({ "name": clips.classes()[clips.class(index)], "picture": frames[0], "frames": frames })
+    };
+    json!({ "samples": (0..SHOWN).map(sample).collect::<Vec<_>>() })
+});
+
 fn sample(name: &str, picture: &Picture) -> Value {
+    json!({ "name": name, "picture": data_url(picture) })
+}
+
+fn data_url(picture: &Picture) -> String {
     let bytes = BASE64_STANDARD.encode(png(picture.size(), picture.pixels()));
-    json!({ "name": name, "picture": format!("data:image/png;base64,{bytes}") })
+    format!("data:image/png;base64,{bytes}")
 }
 
 pub async fn samples(request: Request) -> Result<Response, ApiError> {
@@ -59,6 +77,7 @@ pub async fn samples(request: Request) -> Result<Response, ApiError> {
     Ok(match task {
         SampleTask::Classify => json_response(&*GARMENTS),
         SampleTask::Detect => json_response(&*SCENES),
+        SampleTask::Clips => json_response(&*CLIPS),
     })
 }
 

@@ -137,6 +137,32 @@ await page.dispatchEvent("#detect .box:visible", "drop", { dataTransfer: transfe
 await page.waitForSelector("#error", { state: "hidden" });
 await page.waitForFunction(() => !document.querySelector("#detect .detections button[aria-pressed=true]"));
 
+// clips: a film strip, where the class token looks, a patch that is asked what it looks at in all frames, and playing
+await page.click("#tab-clips");
+await page.waitForFunction(() => document.querySelectorAll("#clips .strip button").length === 8);
+const clipCaption = (words) => page.waitForFunction((words) => document.querySelector("#clips .hint").textContent.includes(words), words);
+await clipCaption("the class token looks");
+await page.focus("#clips .strip button >> nth=3");
+await page.keyboard.press("Enter");
+assert.equal(await page.inputValue("#clips input[type=range]"), "3");
+await page.locator("#clips .stage canvas").click({ position: { x: 30, y: 30 } });
+await clipCaption("of frame 3 looks");
+assert.match(await page.textContent("#clips"), /most of it: frame/);
+const layersOfClip = await page.locator("#clips select[aria-label=layer] option").allTextContents();
+assert.ok(layersOfClip.some((name) => name.includes("temporal_attn")), layersOfClip.join());
+await page.selectOption("#clips select[aria-label=head]", { index: 1 });
+await page.click("#clips .bar button:text('play')");
+await page.waitForFunction(() => document.querySelector("#clips input[type=range]").value !== "3");
+await page.click("#clips .bar button:text('play')");
+await page.click("#clips .bar button:text('class token')");
+await clipCaption("the class token looks");
+await page.setInputFiles("#clips input[type=file]", { name: "bad.mp4", mimeType: "video/mp4", buffer: Buffer.from("no clip") });
+await page.waitForSelector("#error:not([hidden])");
+assert.match(errors.pop() ?? "", /422/, "the browser notes the refusal");
+await page.click("#clips .samples button >> nth=1");
+await page.waitForSelector("#error", { state: "hidden" });
+await screen("clips");
+
 // text: translations, every head, one by words, the alignment
 await page.click("#tab-text");
 await page.click("#text form button");
@@ -165,12 +191,12 @@ assert.ok((await page.locator("#runs line.best").count()) === 1, "the best epoch
 await screen("runs");
 
 await page.click("#tab-models");
-assert.equal(await page.locator("#models tbody tr").count(), 9);
+assert.equal(await page.locator("#models tbody tr").count(), 10);
 await screen("models");
 
 // on a phone nothing is wider than the screen
 await page.setViewportSize({ width: 390, height: 800 });
-for (const view of ["look", "compare", "detect", "text", "runs", "models"]) {
+for (const view of ["look", "compare", "detect", "clips", "text", "runs", "models"]) {
   await page.click(`#tab-${view}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 390, `${view} is ${width} wide`);

@@ -329,7 +329,7 @@ mod tests {
         let weights = folder.path().join("best.safetensors");
         write_tensors(&weights, &tensors(&model)).unwrap();
         std::fs::write(folder.path().join("model.toml"), config.to_toml()).unwrap();
-        let classes = (0..10).map(|class| format!("class {class}")).collect::<Vec<_>>();
+        let classes: Vec<String> = (0..10).map(|class| format!("class {class}")).collect();
         std::fs::write(folder.path().join("classes.txt"), classes.join("\n")).unwrap();
         std::fs::write(folder.path().join("sampling.toml"), FrameSampling::Segments.to_toml()).unwrap();
         let run = folder.path().display().to_string();

@@ -150,6 +150,8 @@ macro_rules! families {
 
 families! {
     Timesformer "timesformer" timesformer TimesformerConfig Timesformer;
+    I3d "i3d" i3d I3dConfig I3d;
+    Resnet3d "resnet3d" resnet3d ResNet3dConfig ResNet3d;
 }
 
 /// A preset of any family.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::ClipPreset;
 use crate::convolution3d::Convolve3d;
 use crate::cost::{Costed, Ledger, Work};
+use crate::data::clip::FrameSampling;
 use crate::data::{Clips, Filter, Preprocess, Resize};
 use crate::layers::{BatchNorm, GlobalAverage, Linear, check_size, clip_convolution};
 use crate::models::config;
@@ -339,12 +340,24 @@ const KINETICS: Preprocess = Preprocess {
 };
 
 const fn torchvision(name: &'static str, config: fn() -> ResNet3dConfig) -> ClipPreset<ResNet3dConfig> {
-    ClipPreset { name, paper: "arXiv:1711.11248", preprocess: KINETICS, config }
+    ClipPreset {
+        name,
+        paper: "arXiv:1711.11248",
+        preprocess: KINETICS,
+        sampling: FrameSampling::Dense { rate: 2 },
+        config,
+    }
 }
 
 /// The networks of torchvision, and a small one.
 pub const PRESETS: &[ClipPreset<ResNet3dConfig>] = &[
-    ClipPreset { name: "r3d-nano", paper: "ours", preprocess: KINETICS, config: ResNet3dConfig::nano },
+    ClipPreset {
+        name: "r3d-nano",
+        paper: "ours",
+        preprocess: KINETICS,
+        sampling: FrameSampling::Uniform,
+        config: ResNet3dConfig::nano,
+    },
     torchvision("r3d-18", || ResNet3dConfig::layers18(ResNet3dKind::R3d)),
     torchvision("mc3-18", || ResNet3dConfig::layers18(ResNet3dKind::Mc3)),
     torchvision("r2plus1d-18", || ResNet3dConfig::layers18(ResNet3dKind::R2plus1d)),

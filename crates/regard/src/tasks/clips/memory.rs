@@ -33,6 +33,8 @@ pub fn training_bytes(config: &VideoConfig, recipe: &Recipe<ClipsSection>) -> Re
         *of_units.entry(unit(&line.name)).or_default() += stored(line);
     }
     let all: u64 = of_units.values().sum();
+    // the gradients of one unit at a time
+    let gradients = of_units.values().max().copied().unwrap_or(0);
     let blocks = || of_units.iter().filter(|(name, _)| name.starts_with("blocks."));
     let activations = if recipe.own.checkpoint {
         let (sum, most) = blocks().fold((0, 0), |(sum, most), (_, stored)| (sum + stored, most.max(*stored)));
@@ -44,7 +46,7 @@ pub fn training_bytes(config: &VideoConfig, recipe: &Recipe<ClipsSection>) -> Re
         all
     };
     let prepared = clip * batch * (2 * recipe.own.workers as u64 + 2);
-    let numbers = PARAMETER_ARRAYS * ledger.parameters() + batch * activations + prepared;
+    let numbers = PARAMETER_ARRAYS * ledger.parameters() + batch * (activations + gradients) + prepared;
     Ok(PROGRAM + BYTES * numbers)
 }
 

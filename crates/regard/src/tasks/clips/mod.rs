@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use crate::Error;
 use crate::cost::Convention;
 use crate::data::clip;
+use crate::data::dataset::Origin;
 use crate::data::{Augment, Loader, Order, Part, labels};
 use crate::evaluate::{Better, Evaluation, Metric, Unit, Values};
 use crate::models::{AnyClipPreset, VideoConfig, VideoModel};
@@ -109,6 +110,8 @@ pub struct ClipData<'a> {
     /// A dataset, as recipes name it.
     pub name: &'a str,
     pub part: Part,
+    /// Whether the model was trained on it, so that only the test part is new to it.
+    pub is_own: bool,
     /// Clips at a time.
     pub batch: usize,
     /// Views in time, and parts of a frame in each of them.
@@ -125,13 +128,24 @@ pub fn evaluate_video(
     device: &Device,
     watch: &mut dyn FnMut(usize, usize),
 ) -> Result<EvalReport, Error> {
-    let part = ClipPart::first_per_class(clip::open(data.name, data.part)?, 0);
+    let (dataset, measured_on) = if data.is_own || data.part != Part::Test {
+        (clip::open(data.name, data.part)?, data.part.to_string())
+    } else {
+        let parts = clip::open_parts(data.name)?;
+        // a fifth of other data is the test only because something must be
+        if matches!(parts.origins.test, Origin::Own(_)) {
+            (parts.test, data.part.to_string())
+        } else {
+            (clip::open(data.name, Part::All)?, "all: the data has no parts".to_string())
+        }
+    };
+    let part = ClipPart::first_per_class(dataset, 0);
     if part.is_empty() {
         return Err(no_part(data.part, "is not in the data"));
     }
     let evaluation = measure_on(video, &part, data, device, watch)?;
     let names = video.labels.clone().unwrap_or_else(|| part.dataset.classes().to_vec());
-    Ok(measure::report(&evaluation, &names, &data.part.to_string()))
+    Ok(measure::report(&evaluation, &names, &measured_on))
 }
 
 /// A trained model on a part of other data: its own preparation, classes by their names.
@@ -280,7 +294,8 @@ impl Task for ClipClassification {
         let source = weights::resolve_video(&request.folder.display().to_string(), &mut |_| {})?;
         let ClipsSection { views, crops, batch, .. } = recipe.own;
         let views = if request.part == Part::Test { [views, crops] } else { [1, 1] };
-        let data = ClipData { name: request.data, part: request.part, batch, views };
+        let is_own = request.data == recipe.common.data;
+        let data = ClipData { name: request.data, part: request.part, is_own, batch, views };
         evaluate_video(&source.load(device)?, &data, device, watch)
     }
 
@@ -296,7 +311,8 @@ impl Task for ClipClassification {
         }
         let video = source.load(device)?;
         let ClipsSection { views, crops, batch, .. } = self.recipe.own;
-        let data = ClipData { name: &self.recipe.common.data, part: Part::Test, batch, views: [views, crops] };
+        let data =
+            ClipData { name: &self.recipe.common.data, part: Part::Test, is_own: true, batch, views: [views, crops] };
         let evaluation = measure_on(&video, &self.test, &data, device, &mut |_, _| {})?;
         Ok(NamedResult { values: values(&evaluation), cost: cost(&video.config)? })
     }

@@ -246,7 +246,7 @@ fn the_embedded_models_know_most_motions_of_test_clips() {
     for embedded in weights::EMBEDDED_VIDEOS {
         let video = weights::resolve_video(embedded.name, &mut |_| {}).unwrap().load(&cpu()).unwrap();
         let part = ClipPart::first_per_class(clip::open("clips", Part::Test).unwrap(), 4);
-        let data = ClipData { name: "clips", part: Part::Test, batch: 8, views: [1, 1] };
+        let data = ClipData { name: "clips", part: Part::Test, is_own: true, batch: 8, views: [1, 1] };
         let evaluation = measure_on(&video, &part, &data, &cpu(), &mut |_, _| {}).unwrap();
         assert!(evaluation.accuracy.top1() > 0.6, "{}: {}", embedded.name, evaluation.accuracy.top1());
     }

@@ -3,6 +3,7 @@
 use super::{I3dConfig, I3dKind};
 use crate::Error;
 use crate::attention::Affinity;
+use crate::data::clip::FrameSampling;
 use crate::data::{Filter, Preprocess, Resize};
 use crate::layers::ResidualStem;
 use crate::models::config;
@@ -65,7 +66,10 @@ const KINETICS: Preprocess =
     Preprocess { mean: [0.45; 3], std: [0.225; 3], crop: 1.0, filter: Filter::Bilinear, resize: Resize::ShortSide };
 
 const fn of(name: &'static str, paper: &'static str, config: fn() -> I3dConfig) -> ClipPreset<I3dConfig> {
-    ClipPreset { name, paper, preprocess: KINETICS, config }
+    // the released networks see every eighth frame
+    let sampling =
+        if matches!(paper.as_bytes(), b"ours") { FrameSampling::Uniform } else { FrameSampling::Dense { rate: 8 } };
+    ClipPreset { name, paper, preprocess: KINETICS, sampling, config }
 }
 
 /// The paper's networks with 0, 1, 5 and 10 non-local blocks, its table of affinities, and small networks.
