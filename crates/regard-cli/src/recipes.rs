@@ -25,7 +25,7 @@ recipes! {
     "san" "sasa" "deit" "deit3" "deit3-finetune" "rsb-a1" "rsb-a2" "rsb-a3"
     "translate-it-en" "translate-en-it" "translate-rnn" "language-masked" "language-causal"
     "scenes" "scenes-retinanet" "scenes-faster-rcnn" "detr" "retinanet" "faster-rcnn" "bccd"
-    "clips" "clips-garment" "timesformer"
+    "clips" "clips-garment" "timesformer" "i3d"
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {

@@ -30,6 +30,8 @@ enum Paper {
     Detr,
     /// Is Space-Time Attention All You Need for Video Understanding?, 2021
     Timesformer,
+    /// Non-local Neural Networks, 2018: C2D and I3D
+    NonLocal,
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
@@ -40,6 +42,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         Paper::Retinanet => Table::Retinanet,
         Paper::Detr => Table::Detr,
         Paper::Timesformer => Table::Timesformer,
+        Paper::NonLocal => Table::NonLocal,
     };
     let rows = table.rows()?;
     if args.json {
@@ -51,6 +54,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         let decimals = match args.paper {
             Paper::Vit | Paper::Detr => 0,
             Paper::San | Paper::Sasa | Paper::Retinanet | Paper::Timesformer => 1,
+            Paper::NonLocal => 2,
         };
         write!(out, "{name:<36}{:>9.decimals$}{:>14}  {:<11}", parameters.printed, parameters.ours, word(*parameters))?;
         if let Some(flops) = flops {
@@ -79,6 +83,10 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         Paper::Timesformer => {
             "ViT-B/16 over 8 frames of 224 x 224, 174 classes; multiply-adds of one crop, which the table does not print: \
              three of them with divided attention are the 0.59 TFLOPs of the paper"
+        }
+        Paper::NonLocal => {
+            "ResNet-50 over 8 frames of 224 x 224, 400 classes; parameters of facebookresearch/SlowFast; multiply-adds of one \
+             crop: thirty of I3D at 256 x 256 are the 1.11 TFLOPs in the paper of TimeSformer"
         }
     };
     writeln!(out, "\ncounted as the paper does: {convention}")?;

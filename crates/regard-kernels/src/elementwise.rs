@@ -105,6 +105,15 @@ pub(crate) fn share(count: usize, most: usize) -> usize {
     count.div_ceil(tasks.max(1)).max(1)
 }
 
+/// Into how many parts the channels of an image or a clip are cut, so that few large ones are work for all threads; groups of
+/// small ones are not parted.
+pub(crate) fn channel_parts(batch: usize, group: usize, channels: usize) -> usize {
+    /// Channels of a part, at least: columns of a panel.
+    const WIDE: usize = 32;
+    let fits = |parts: &usize| group == 1 && batch * parts < 8 && channels.is_multiple_of(parts * WIDE);
+    [4, 2].into_iter().find(fits).unwrap_or(1)
+}
+
 /// Adds partial sums in the order of their tasks.
 pub(crate) fn add_all(into: &mut [f32], partials: impl IntoIterator<Item = Vec<f32>>) {
     let partials: Vec<Vec<f32>> = partials.into_iter().collect();

@@ -29,6 +29,11 @@ impl Offsets {
     pub fn len(&self) -> usize {
         self.values.len()
     }
+
+    /// Some of them.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        self.values[range].iter().map(|&offset| offset as usize).collect()
+    }
 }
 
 impl FromIterator<usize> for Offsets {

@@ -6,8 +6,9 @@
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use crate::elementwise::{add_all, piece, rows_per_task, share, written};
+use crate::elementwise::{add_all, channel_parts, piece, rows_per_task, share, written};
 use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_uninit};
 use crate::parallel::Parallel;
 use crate::product::{Matrix, transpose};
@@ -19,8 +20,9 @@ const ROW: usize = 128;
 const JOINED: usize = 32_768;
 /// Pixels that are packed at a time.
 const PACKED: usize = 256;
-/// Pixels whose products are summed at once into a gradient of the matrix.
-const DEPTH: usize = 256;
+/// Pixels whose products are summed at once into a gradient of the matrix: about so many in small images, at most so many in
+/// large ones.
+const DEPTH: [usize; 2] = [256, 2048];
 
 /// `matrix [out, in]` on images `[in, pixels]`: `[B, in, pixels] -> [B, out, pixels]`.
 #[derive(Clone, Copy)]
@@ -35,10 +37,13 @@ impl Pointwise {
         let Self { inputs, outputs, pixels } = *self;
         let group = self.images((JOINED / inputs).max(ROW), x.len() / (inputs * pixels));
         let (rows, inner) = (Offsets::strided(outputs, inputs), Offsets::strided(inputs, 1));
-        let left = Gathered { data: matrix, rows: &rows, range: (0, outputs), inner: &inner };
+        let parts = channel_parts(x.len() / (inputs * pixels), group, outputs);
+        let channels = outputs / parts;
         let start = if bias.is_empty() { Init::Zero } else { Init::RowBias(bias) };
-        written(x.len() / inputs * outputs, group * outputs * pixels, |index, out| {
-            let x = piece(x, index, group * inputs * pixels);
+        written(x.len() / inputs * outputs, group * channels * pixels, |index, out| {
+            let x = piece(x, index / parts, group * inputs * pixels);
+            let first = index % parts * channels;
+            let left = Gathered { data: matrix, rows: &rows, range: (first, first + channels), inner: &inner };
             let columns = x.len() / inputs;
             let joined = joined(x, inputs, pixels);
             if columns == pixels {
@@ -53,7 +58,7 @@ impl Pointwise {
                     }
                 };
                 // SAFETY: a product writes all of its columns, and the columns of all products are those of the output
-                unsafe { out.fill(outputs * pixels, write) };
+                unsafe { out.fill(channels * pixels, write) };
                 return;
             }
             let panels = Panels::new(Matrix::rows(&joined, columns), inputs, columns);
@@ -90,19 +95,23 @@ impl Pointwise {
 
 /// `[m, n]`: sum over images and pixels of `a[i][pixel] b[j][pixel]`.
 fn sum_of_products((a, m): (&[f32], usize), (b, n): (&[f32], usize), pixels: usize) -> Vec<f32> {
-    let group = share(a.len() / (m * pixels), DEPTH.div_ceil(pixels));
+    let group = share(a.len() / (m * pixels), DEPTH[0].div_ceil(pixels));
     let rows = Offsets::strided(m, pixels);
     let parts: Vec<Vec<f32>> = a
         .par_chunks(group * m * pixels)
         .zip(b.par_chunks(group * n * pixels))
         .map(|(a, b)| {
-            let images = a.len() / (m * pixels);
-            let places = |image: usize| (0..images).flat_map(move |i| (0..pixels).map(move |pixel| i * image + pixel));
-            let inner: Offsets = places(m * pixels).collect();
-            let right = Panels::gathered(b, &places(n * pixels).collect::<Vec<_>>(), pixels, n);
-            let left = Gathered { data: a, rows: &rows, range: (0, m), inner: &inner };
+            let count = a.len() / m;
+            let places = |image: usize, range: Range<usize>| range.map(move |at| at / pixels * image + at % pixels);
             let mut part = vec![0.0; m * n];
-            multiply(left, &right, Init::Zero, (&mut part, n));
+            // so many at a time that they stay in the cache
+            for first in (0..count).step_by(DEPTH[1]) {
+                let range = first..count.min(first + DEPTH[1]);
+                let inner: Offsets = places(m * pixels, range.clone()).collect();
+                let right = Panels::gathered(b, &places(n * pixels, range).collect::<Vec<_>>(), pixels, n);
+                let left = Gathered { data: a, rows: &rows, range: (0, m), inner: &inner };
+                multiply(left, &right, Init::OutPlusColumnBias(&[]), (&mut part, n));
+            }
             part
         })
         .collect();

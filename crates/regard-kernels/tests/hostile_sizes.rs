@@ -12,6 +12,7 @@ use regard_kernels::batch_norm::{self, Activation, BatchNorm};
 use regard_kernels::blocks::Blocks;
 use regard_kernels::channels::Channels;
 use regard_kernels::convolution::Convolution;
+use regard_kernels::convolution3d::Convolution3d;
 use regard_kernels::cross_entropy::CrossEntropy;
 use regard_kernels::encoder::Encoder;
 use regard_kernels::gamma::{Moments, Statistics};
@@ -19,9 +20,11 @@ use regard_kernels::integer::QuantizedWeights;
 use regard_kernels::linear::{Linear, NeedsGrad};
 use regard_kernels::local::Local;
 use regard_kernels::nl_means::NlMeans;
+use regard_kernels::pair_relu::PairRelu;
 use regard_kernels::pairwise::{self, Pairwise, Position};
 use regard_kernels::patchwise::{self, PatchAggregate, PatchRelate};
 use regard_kernels::pool::BlockMax;
+use regard_kernels::pool3d::{AveragePool3d, MaxPool3d};
 use regard_kernels::residual::{self, FoldedConv, Residual};
 use regard_kernels::san::{Affine, Conv1x1, San, Stage};
 use regard_kernels::softmax;
@@ -165,6 +168,38 @@ fn linear_maps_and_convolutions_refuse_sizes_that_wrap() {
     refuses("convolution by a pixel", [2; 4], |[inputs, outputs, height, width]| {
         let case = Convolution { inputs, outputs, image: [height, width], kernel: 1, stride: 1, padding: 0 };
         let _ = case.forward(&zeros(16), &zeros(4), &zeros(2));
+    });
+}
+
+#[test]
+fn convolutions_and_pools_of_clips_refuse_sizes_that_wrap() {
+    let convolution = |[frames, height, width, kernel, padding]: [usize; 5]| Convolution3d {
+        inputs: 2,
+        outputs: 2,
+        clip: [frames, height, width],
+        kernel: [kernel, 1, 2],
+        stride: [1, 2, 2],
+        padding: [padding, 0, 0],
+    };
+    let sizes = [2, 4, 4, 2, 0];
+    refuses("convolution of clips", sizes, |sizes| {
+        let _ = convolution(sizes).forward(&zeros(128), &zeros(16), &zeros(2));
+    });
+    refuses("convolution of clips backward", sizes, |sizes| {
+        let _ = convolution(sizes).backward(&zeros(128), &zeros(16), &zeros(16), WANTED);
+    });
+    refuses("max pool", sizes, |[frames, height, width, kernel, padding]| {
+        let kernel = [kernel, 2, 2];
+        let case = MaxPool3d { clip: [frames, height, width], kernel, stride: [2; 3], padding: [padding, 0, 0] };
+        let _ = case.backward(&zeros(64), &case.forward(&zeros(64)));
+    });
+    refuses("pair relu", [2; 4], |[batch, queries, keys, width]| {
+        let case = PairRelu { batch, queries, keys, width };
+        let _ = case.backward([&zeros(4), &zeros(4), &zeros(8)], &case.forward([&zeros(4), &zeros(4), &zeros(8)]));
+    });
+    refuses("average pool", [2, 4, 4, 2], |[frames, height, width, kernel]| {
+        let case = AveragePool3d { clip: [frames, height, width], kernel: [2, kernel, 2], stride: [2; 3] };
+        let _ = case.backward(&zeros(64), &case.forward(&zeros(64)));
     });
 }
 

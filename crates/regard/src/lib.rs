@@ -17,6 +17,7 @@ pub mod attention;
 pub mod batch_norm;
 pub mod boxes;
 pub mod convolution;
+pub mod convolution3d;
 pub mod cost;
 pub mod data;
 pub mod device;

@@ -9,6 +9,7 @@ const STAGES: &[(&str, usize)] = &[
     ("pass", 0),
     ("function", 0),
     ("convolution", 0),
+    ("convolution3d", 0),
     ("fused", 0),
     ("batch_norm", 0),
     ("device", 0),

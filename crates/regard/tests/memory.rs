@@ -2,7 +2,8 @@
 
 use burn::tensor::{Distribution, Tensor};
 use peak_alloc::PeakAlloc;
-use regard::attention::{DotProduct, Local, dot_product, local};
+use regard::attention::{Affinity, DotProduct, Local, dot_product, local};
+use regard::layers::NonLocalConfig;
 use regard::{Pass, device};
 
 #[global_allocator]
@@ -39,6 +40,17 @@ fn look_around(mut pass: Pass) -> usize {
     })
 }
 
+/// A non-local block over a clip, forward and backward.
+fn look_everywhere(affinity: Affinity, mut pass: Pass) -> usize {
+    let device = device::cpu().autodiff();
+    let block = NonLocalConfig { affinity, ..NonLocalConfig::new(16, 3) }.init(&device).unwrap();
+    let clip = Tensor::<5>::random([1, 16, 4, 32, 32], Distribution::Default, &device).require_grad();
+    peak(move || {
+        let out = block.forward(clip, &mut pass).out;
+        drop(out.sum().backward());
+    })
+}
+
 #[test]
 fn fused_attention_needs_memory_linear_in_tokens_and_windows_a_fifth_of_the_plain_path() {
     let (short, long) = (attend(1024, Pass::silent()), attend(4096, Pass::silent()));
@@ -47,6 +59,11 @@ fn fused_attention_needs_memory_linear_in_tokens_and_windows_a_fifth_of_the_plai
     assert!(long < scores / 8, "{long} bytes, the scores alone would be {scores}");
     let plain = attend(4096, Pass::recording());
     assert!(plain > 2 * scores, "the plain path keeps scores and weights, yet took only {plain} bytes");
+
+    for affinity in [Affinity::Gaussian, Affinity::EmbeddedGaussian, Affinity::DotProduct, Affinity::Concatenation] {
+        let silent = look_everywhere(affinity, Pass::silent());
+        assert!(silent < scores / 8, "{affinity:?}: {silent} bytes, the affinities alone would be {scores}");
+    }
 
     let (fused, plain) = (look_around(Pass::silent()), look_around(Pass::recording()));
     assert!(fused * 5 < plain, "windows took {fused} bytes fused and {plain} plain");

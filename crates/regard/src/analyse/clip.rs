@@ -159,6 +159,7 @@ impl ClipMap {
         let place = |at: usize| [at / (rows * columns), at / columns % rows, at % columns];
         let mut found: Vec<LookedAt> =
             self.mean().into_iter().enumerate().map(|(at, weight)| LookedAt { place: place(at), weight }).collect();
+        found.retain(|key| key.weight > 0.0);
         found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
         found.truncate(count);
         found

@@ -27,6 +27,8 @@ pub enum Table {
     Detr,
     /// The schemes of TimeSformer: arXiv:2102.05095, table 1.
     Timesformer,
+    /// C2D and I3D with and without non-local blocks: arXiv:1711.07971, by the code of its authors.
+    NonLocal,
 }
 
 /// One row: what is printed, what we count, and whether they agree.
@@ -107,6 +109,7 @@ impl Table {
             Self::Retinanet => detection::retinanet(),
             Self::Detr => detection::detr(),
             Self::Timesformer => video::timesformer(),
+            Self::NonLocal => video::non_local(),
         }
     }
 }

@@ -10,10 +10,12 @@
 
 use burn::tensor::activation::relu;
 use burn::tensor::{Tensor, module::linear};
+use regard_kernels::pair_relu::PairRelu;
 use serde::{Deserialize, Serialize};
 
 use super::{Attended, DotProduct, check, dot_product};
 use crate::Pass;
+use crate::fused::{self, Kernel, Saved};
 use crate::pass::Geometry;
 
 const NAME: &str = "non_local";
@@ -80,7 +82,12 @@ pub fn non_local(
         }
         Affinity::Concatenation => {
             let weight = options.concatenation.clone().expect("check_shapes wants it");
-            weighted(concatenation(theta, phi, weight).div_scalar(keys), g)
+            let [rows, columns] = concatenation(theta, phi, weight);
+            if !records && fused::runs_on(&g) {
+                (pair_relu(rows, columns, g), None)
+            } else {
+                weighted(relu(rows + columns.swap_dims(1, 2)).div_scalar(keys), g)
+            }
         }
     };
     if let Some(weights) = &weights {
@@ -105,13 +112,27 @@ fn softmax_form(
     (attended.out.squeeze_dim(1), attended.weights.map(|weights| weights.squeeze_dim(1)))
 }
 
-/// `ReLU(w_f . [theta_i, phi_j])` as `ReLU(a_i + b_j)`: the pairs are never concatenated.
-fn concatenation(theta: Tensor<3>, phi: Tensor<3>, weight: Tensor<1>) -> Tensor<3> {
+/// `w_f . [theta_i, phi_j]` as `a_i + b_j`, `[B, N, 1]` and `[B, M, 1]`: the pairs are never concatenated.
+fn concatenation(theta: Tensor<3>, phi: Tensor<3>, weight: Tensor<1>) -> [Tensor<3>; 2] {
     let width = theta.dims()[2];
     let half = |from: usize| weight.clone().slice_dim(0, from..from + width).reshape([width, 1]);
-    let rows = linear(theta, half(0), None);
-    let columns = linear(phi, half(width), None);
-    relu(rows + columns.swap_dims(1, 2))
+    [linear(theta, half(0), None), linear(phi, half(width), None)]
+}
+
+/// The sum of the values under the weights `ReLU(a_i + b_j) / M`, which are not stored.
+fn pair_relu(rows: Tensor<3>, columns: Tensor<3>, g: Tensor<3>) -> Tensor<3> {
+    let ([batch, queries, _], [_, keys, width]) = (rows.dims(), g.dims());
+    let inputs = [rows.into_dispatch(), columns.into_dispatch(), g.into_dispatch()];
+    fused::apply(PairRelu { batch, queries, keys, width }, inputs, [batch, queries, width])
+}
+
+impl Kernel<3> for PairRelu {
+    fn forward(&self, inputs: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+        (PairRelu::forward(self, inputs), Vec::new())
+    }
+    fn backward(&self, inputs: [&[f32]; 3], _: Saved, grad: &[f32]) -> [Vec<f32>; 3] {
+        PairRelu::backward(self, inputs, grad)
+    }
 }
 
 fn weighted(weights: Tensor<3>, g: Tensor<3>) -> (Tensor<3>, Option<Tensor<3>>) {

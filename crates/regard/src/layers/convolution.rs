@@ -1,9 +1,9 @@
-//! Parts of convolutional networks around Burn's own: square convolutions, convolution with norm, global average.
+//! Parts of convolutional networks around Burn's own: convolutions that keep a size, convolution with norm, global average.
 
 use burn::module::{Initializer, Module};
-use burn::nn::PaddingConfig2d;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::conv::{Conv2d, Conv2dConfig, Conv3d, Conv3dConfig};
 use burn::nn::pool::MaxPool2d;
+use burn::nn::{PaddingConfig2d, PaddingConfig3d};
 use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
@@ -25,7 +25,18 @@ pub fn square(channels: [usize; 2], kernel: usize) -> Conv2dConfig {
         .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
 }
 
-/// The same with a stride and a bias, which starts at zero whatever the weight does.
+/// The same for clips: frames, rows and columns.
+pub fn clip_convolution(channels: [usize; 2], kernel: [usize; 3], stride: [usize; 3], device: &Device) -> Conv3d {
+    let [frames, rows, columns] = kernel.map(|side| side / 2);
+    Conv3dConfig::new(channels, kernel)
+        .with_stride(stride)
+        .with_padding(PaddingConfig3d::Explicit(frames, rows, columns))
+        .with_bias(false)
+        .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
+        .init(device)
+}
+
+/// A square one with a stride and a bias, which starts at zero whatever the weight does.
 pub fn biased(channels: [usize; 2], kernel: usize, stride: usize, initializer: Initializer, device: &Device) -> Conv2d {
     let config = square(channels, kernel).with_stride([stride, stride]).with_initializer(initializer);
     Conv2d { bias: Some(Initializer::Zeros.init([channels[1]], device)), ..config.init(device) }
@@ -80,16 +91,15 @@ impl Kernel<1> for BlockMax {
 pub struct GlobalAverage;
 
 impl GlobalAverage {
-    /// `[B, C, H, W] -> [B, C]`
-    pub fn forward(self, map: Tensor<4>) -> Tensor<2> {
-        map.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2)
+    /// `[B, C, H, W]` or `[B, C, T, H, W]` to `[B, C]`
+    pub fn forward<const D: usize>(self, map: Tensor<D>) -> Tensor<2> {
+        map.flatten::<3>(2, D - 1).mean_dim(2).squeeze_dim(2)
     }
 }
 
 impl Costed for GlobalAverage {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
-        let [channels, height, width] = shape[..] else { panic!("global average: {shape:?} is not [C, H, W]") };
-        let window = (height * width) as u64;
+        let (channels, window) = (shape[0], shape[1..].iter().product::<usize>() as u64);
         ledger.line(0, Work::Pool { inputs: channels as u64 * window, outputs: channels as u64, window }, channels);
         vec![channels]
     }

@@ -10,12 +10,12 @@
 //! - an axis of size 1 is not pooled; the references would reduce it to 0.
 
 use burn::module::{Initializer, Module, Param};
-use burn::nn::Linear;
 use burn::tensor::module::{max_pool1d, max_pool2d};
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::{Linear, block_max};
 use crate::attention::{Affinity, Attended, NonLocalOptions, non_local};
 use crate::batch_norm::BatchNorm;
 use crate::cost::{Costed, Ledger, Work, size};
@@ -144,7 +144,7 @@ const NOISE: Initializer = Initializer::Normal { mean: 0.0, std: 0.01 };
 
 /// A 1×1 convolution as a linear map.
 fn pointwise(from: usize, to: usize, device: &Device) -> Linear {
-    Linear { weight: NOISE.init([from, to], device), bias: Some(Initializer::Zeros.init([to], device)) }
+    Linear { weight: NOISE.init([to, from], device), bias: Some(Initializer::Zeros.init([to], device)) }
 }
 
 impl NonLocal {
@@ -257,7 +257,7 @@ impl Costed for NonLocal {
 }
 
 fn pointwise_cost(name: &str, map: &Linear, positions: usize, ledger: &mut Ledger) {
-    let [inputs, outputs] = map.weight.lazy_shape().dims();
+    let [outputs, inputs] = map.weight.lazy_shape().dims();
     let work = Work::Linear {
         positions: positions as u64,
         macs: (inputs * outputs) as u64,
@@ -302,7 +302,11 @@ fn pool(flat: Tensor<3>, places: &[usize]) -> Tensor<3> {
         _ => unreachable!("dims are 1, 2 or 3"),
     };
     let planes = flat.reshape([batch, channels * frames, height, width]);
-    let pooled = max_pool2d(planes, MaxPoolOptions::new([height.min(2), width.min(2)]));
+    let pooled = if height > 1 && width > 1 {
+        block_max(planes, 2)
+    } else {
+        max_pool2d(planes, MaxPoolOptions::new([height.min(2), width.min(2)]))
+    };
     let [_, _, height, width] = pooled.dims();
     pooled.reshape([batch, channels, frames * height * width])
 }

@@ -13,4 +13,4 @@ pub use classify::{
     san, sasa, vit,
 };
 pub use text::{TextPreset, language_model, rnn_search, transformer, translator};
-pub use video::{AnyClipPreset, ClipPreset, VideoConfig, VideoModel, timesformer};
+pub use video::{AnyClipPreset, ClipPreset, VideoConfig, VideoModel, i3d, resnet3d, timesformer};

@@ -2,7 +2,7 @@
 //!
 //! A name is the dotted path of the fields, as in PyTorch: a batch norm's `gamma` and `beta` are `weight` and `bias`,
 //! and the variant of an enum does not appear. The elements of a list whose field ends with `_` are numbered from one:
-//! those of `layer_` are `layer1`, `layer2`.
+//! those of `layer_` are `layer1`, `layer2`. Where it ends with `__`, they are numbered from zero.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
@@ -105,8 +105,9 @@ impl ModulePath {
                 (_, part) => part,
             };
             if let (true, Ok(index)) = (name.ends_with('_'), part.parse::<usize>()) {
-                name.pop();
-                name += &(index + 1).to_string();
+                let first = usize::from(!name.ends_with("__"));
+                name.truncate(name.trim_end_matches('_').len());
+                name += &(index + first).to_string();
             } else {
                 let dot = if name.is_empty() { "" } else { "." };
                 name = name + dot + part;

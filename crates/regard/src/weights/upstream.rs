@@ -5,6 +5,7 @@
 
 mod detection;
 mod detr;
+mod slowfast;
 mod timesformer;
 
 use burn::tensor::TensorData;
@@ -39,6 +40,8 @@ pub enum Upstream {
     Fairseq,
     /// facebookresearch/detectron2.
     Detectron2,
+    /// facebookresearch/SlowFast.
+    Slowfast,
     Regard,
 }
 
@@ -87,7 +90,7 @@ const HUGGING_FACE_V5: Table = &[
     ("pooler.dense.*", ""),
 ];
 
-/// Residual networks are not listed: their names are ours.
+/// Residual networks of images and of clips are not listed: their names are ours.
 const TORCHVISION: Table = &[
     ("class_token", "cls_token"),
     ("encoder.pos_embedding", "pos_embed"),
@@ -103,8 +106,6 @@ const TORCHVISION: Table = &[
     ("encoder.layers.encoder_layer_{i}.mlp.linear_2.*", "blocks.{i}.mlp.fc2.*"),
     ("encoder.ln.*", "norm.*"),
     ("heads.head.*", "head.*"),
-    ("stem.0.*", "stem.conv.*"),
-    ("stem.1.*", "stem.bn.*"),
     ("trunk_output.block{s}.block{s}-{b}.proj.0.*", "s{s}.b{b+1}.downsample.conv.*"),
     ("trunk_output.block{s}.block{s}-{b}.proj.1.*", "s{s}.b{b+1}.downsample.bn.*"),
     ("trunk_output.block{s}.block{s}-{b}.f.a.0.*", "s{s}.b{b+1}.conv1.conv.*"),
@@ -116,8 +117,8 @@ const TORCHVISION: Table = &[
     ("trunk_output.block{s}.block{s}-{b}.f.c.1.*", "s{s}.b{b+1}.conv3.bn.*"),
 ];
 
-/// A RegNet's head; the same name is a residual network's head in another file.
-const TORCHVISION_REGNET_HEAD: (&str, &str) = ("fc.*", "head.fc.*");
+/// A RegNet's stem and head; the same names are those of residual networks in other files.
+const TORCHVISION_REGNET: Table = &[("stem.0.*", "stem.conv.*"), ("stem.1.*", "stem.bn.*"), ("fc.*", "head.fc.*")];
 
 /// The trunk and what stands around the layers have our names.
 const FACEBOOK: Table = &[
@@ -216,6 +217,7 @@ const FAIRSEQ_TIED: [(&str, &str); 2] = [
 /// Names by which an upstream is recognised, the most specific first.
 const SIGNS: &[(&str, Upstream)] = &[
     ("proposal_generator.rpn_head.", Upstream::Detectron2),
+    ("s1.pathway0_stem.", Upstream::Slowfast),
     ("Transformer/", Upstream::Jax),
     ("embedding/kernel", Upstream::Jax),
     (".sam.conv", Upstream::San),
@@ -260,6 +262,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
         Upstream::Facebook => FACEBOOK.to_vec(),
         Upstream::San => SAN.to_vec(),
         Upstream::Detectron2 => detection::DETECTRON2.to_vec(),
+        Upstream::Slowfast => slowfast::SLOWFAST.to_vec(),
         Upstream::Pytorch => PYTORCH.to_vec(),
         Upstream::Fairseq => {
             for (copy, original) in FAIRSEQ_TIED {
@@ -275,7 +278,7 @@ pub fn translate(tensors: Tensors, from: Upstream) -> Result<Tensors, Error> {
         }
     };
     if from == Upstream::Torchvision && tensors.keys().any(|name| name.starts_with("trunk_output.")) {
-        table.push(TORCHVISION_REGNET_HEAD);
+        table.extend(TORCHVISION_REGNET);
     }
     let detector = from == Upstream::Torchvision && detection::is_torchvision(&tensors);
     if detector {

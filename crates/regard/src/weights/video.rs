@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::resolve::{processor, read_json, weights_in};
 use super::{
-    Address, Checkpoint, EMBEDDED_DETECTORS, Fetcher, Format, Loaded, Progress, Tensors, WeightsOrigin, fill,
-    from_bytes, hugging_face, load_timesformer, read, resolve, start_timesformer, tensors, timesformer_config,
+    Address, Checkpoint, EMBEDDED_DETECTORS, Fetcher, Format, LoadOptions, Loaded, Progress, Tensors, WeightsOrigin,
+    fill, fit, from_bytes, hugging_face, load_timesformer, read, resolve, start_i3d, start_timesformer, tensors,
+    timesformer_config,
 };
 use crate::data::clip::FrameSampling;
 use crate::data::{Preprocess, labels};
@@ -274,6 +275,9 @@ fn load(config: &VideoConfig, checkpoint: Checkpoint, device: &Device) -> Result
         VideoConfig::Timesformer(config) => {
             load_timesformer(config, checkpoint, device).map(|Loaded { model, .. }| VideoModel::Timesformer(model))
         }
+        VideoConfig::I3d(_) | VideoConfig::Resnet3d(_) => {
+            Ok(fit(config.init(device)?, checkpoint, &LoadOptions::default())?.model)
+        }
     }
 }
 
@@ -292,6 +296,18 @@ pub fn begin_video(config: &VideoConfig, name: &str, device: &Device) -> Result<
     match config {
         VideoConfig::Timesformer(config) => {
             start_timesformer(config, checkpoint, device).map(|Loaded { model, .. }| VideoModel::Timesformer(model))
+        }
+        VideoConfig::I3d(config) => {
+            start_i3d(config, checkpoint, device).map(|Loaded { model, .. }| VideoModel::I3d(model))
+        }
+        VideoConfig::Resnet3d(_) => {
+            let model = config.init(device)?;
+            if let Ok(loaded) = fit(model.clone(), checkpoint.clone(), &LoadOptions::default()) {
+                return Ok(loaded.model);
+            }
+            // other classes: only the head is new, or the error is that of the rest
+            let options = LoadOptions { new_head: Some(config.classes()), ..LoadOptions::default() };
+            Ok(fit(model, checkpoint, &options)?.model)
         }
     }
 }

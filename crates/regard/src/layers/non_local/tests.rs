@@ -14,7 +14,7 @@ fn noisy(config: &NonLocalConfig, device: &Device) -> NonLocal {
     let mut block = config.init(device).unwrap();
     let (outer, inner) = (config.channels, config.inner());
     let linear = |from, to, seed| Linear {
-        weight: Param::from_tensor(random_on([from, to], seed, device)),
+        weight: Param::from_tensor(random_on([to, from], seed, device)),
         bias: Some(Param::from_tensor(random_on([to], seed + 1, device))),
     };
     block.theta = block.theta.map(|_| linear(outer, inner, 1));
@@ -53,7 +53,7 @@ fn from_fixture(fixture: &Fixture) -> (NonLocalConfig, NonLocal) {
             _ => panic!("rank {dims}"),
         };
         let bias = fixture.tensor::<1>(&format!("model/{name}.bias"));
-        Linear { weight: Param::from_tensor(matrix.transpose()), bias: Some(Param::from_tensor(bias)) }
+        Linear { weight: Param::from_tensor(matrix), bias: Some(Param::from_tensor(bias)) }
     };
     let pooled = |name: &str| convolution(&if sub_sample { format!("{name}.0") } else { name.into() });
     let mut block = config.init(&device::cpu()).unwrap();
@@ -98,11 +98,10 @@ fn a_fresh_block_is_the_identity() {
 /// `[positions][channels]` of one sample through a linear map.
 fn map(tokens: &[Vec<f32>], linear: &Linear) -> Vec<Vec<f32>> {
     let (weight, bias) = (values(&linear.weight.val()), values(&linear.bias.as_ref().unwrap().val()));
-    let to = bias.len();
     let unit = |token: &[f32], o: usize| -> f32 {
-        bias[o] + token.iter().enumerate().map(|(i, x)| x * weight[i * to + o]).sum::<f32>()
+        bias[o] + token.iter().zip(&weight[o * token.len()..]).map(|(x, w)| x * w).sum::<f32>()
     };
-    tokens.iter().map(|token| (0..to).map(|o| unit(token, o)).collect()).collect()
+    tokens.iter().map(|token| (0..bias.len()).map(|o| unit(token, o)).collect()).collect()
 }
 
 /// Max pooling 1×2×2 of `[t][h][w]` tokens.
@@ -230,7 +229,7 @@ fn block_of(config: &NonLocalConfig, t: &[Tensor<1>]) -> NonLocal {
     // a tensor made by reshape is inside the graph; Param::from_tensor would make a leaf of it
     let parameter = |tensor: &Tensor<1>| Param::initialized(burn::module::ParamId::new(), tensor.clone());
     let linear = |at: usize, from: usize, to: usize| Linear {
-        weight: Param::initialized(burn::module::ParamId::new(), t[at].clone().reshape([from, to])),
+        weight: Param::initialized(burn::module::ParamId::new(), t[at].clone().reshape([to, from])),
         bias: Some(parameter(&t[at + 1])),
     };
     block.g = linear(1, config.channels, inner);
@@ -293,7 +292,7 @@ fn gradients_pass_through_sub_sampling() {
         assert_gradients_are_differences(&[("features", features)], |t| {
             let mut block = noisy(&config, &t[0].device());
             let weight = |a: f32, b: f32| {
-                let weight = Tensor::<2>::from_data([[a], [b]], &t[0].device());
+                let weight = Tensor::<2>::from_data([[a, b]], &t[0].device());
                 Param::from_tensor(weight)
             };
             // one channel decides phi and g, so that their maxima keep those steps

@@ -1,6 +1,8 @@
 //! Models of video: from clips to logits. A family is one file and one line in `families!`; it records under the paths of its
 //! parameters and computes its cost.
 
+pub mod i3d;
+pub mod resnet3d;
 pub mod timesformer;
 
 use burn::module::Module;
@@ -148,6 +150,8 @@ macro_rules! families {
 
 families! {
     Timesformer "timesformer" timesformer TimesformerConfig Timesformer;
+    I3d "i3d" i3d I3dConfig I3d;
+    Resnet3d "resnet3d" resnet3d ResNet3dConfig ResNet3d;
 }
 
 /// A preset of any family.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::data::clip::{FrameSampling, TestCrop};
 use crate::data::{Augment, Preprocess};
-use crate::models::video::{self, AnyClipPreset};
+use crate::models::video::{self, AnyClipPreset, VideoConfig};
 use crate::tasks::classify::Loss;
 use crate::train::{Common, Recipe, Section, check_positive, check_share};
 
@@ -80,7 +80,13 @@ impl Section for ClipsSection {
         }
         self.loss.validate()?;
         self.augment.validate()?;
-        video::named(&common.model).map(|_| ())
+        let named = video::named(&common.model)?;
+        if self.checkpoint && !matches!(named.config, VideoConfig::Timesformer(_)) {
+            let reason =
+                format!("`{}` has norms with running statistics; only a TimeSformer recomputes blocks", common.model);
+            return Err(Error::config("checkpoint", reason));
+        }
+        Ok(())
     }
 }
 

@@ -146,7 +146,7 @@ fn layer_scale_of_deit_iii_and_regnets_of_pycls_and_torchvision_are_known() {
         assert_eq!(one(theirs, Upstream::Facebook), ours);
     }
     for (theirs, ours) in [
-        ("stem.0.weight", "stem.conv.weight"),
+        ("stem.0.weight", "stem.0.weight"),
         ("trunk_output.block2.block2-0.proj.1.weight", "s2.b1.downsample.bn.weight"),
         ("trunk_output.block4.block4-10.f.se.fc1.bias", "s4.b11.se.fc1.bias"),
         ("trunk_output.block1.block1-1.f.c.0.weight", "s1.b2.conv3.conv.weight"),
@@ -155,9 +155,11 @@ fn layer_scale_of_deit_iii_and_regnets_of_pycls_and_torchvision_are_known() {
         assert_eq!(one(theirs, Upstream::Torchvision), ours);
     }
     let value = || TensorData::new(vec![0f32], [1]);
-    let regnet = [("fc.weight".to_string(), value()), ("trunk_output.block1.block1-0.f.a.0.weight".into(), value())];
+    // a stem and a head by numbers are those of a RegNet only beside its blocks
+    let theirs = ["fc.weight", "stem.0.weight", "stem.1.bias", "trunk_output.block1.block1-0.f.a.0.weight"];
+    let regnet = theirs.map(|name| (name.to_string(), value()));
     let ours = names(&translate(regnet.into(), Upstream::Torchvision).unwrap());
-    assert_eq!(ours, ["head.fc.weight", "s1.b1.conv1.conv.weight"]);
+    assert_eq!(ours, ["head.fc.weight", "s1.b1.conv1.conv.weight", "stem.bn.bias", "stem.conv.weight"]);
 }
 
 #[test]
