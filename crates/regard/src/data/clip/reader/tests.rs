@@ -1,6 +1,7 @@
 //! Held to ffmpeg's frames of one clip in many formats, and to broken files.
 
 use super::*;
+#[cfg(feature = "h264")]
 use crate::data::{Change, Changes, Geometric};
 use crate::random::{Purpose, generator};
 use crate::testing::Fixture;

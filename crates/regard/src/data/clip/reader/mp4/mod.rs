@@ -34,6 +34,7 @@ pub struct Mp4 {
     /// Clockwise turns by 90 degrees.
     quarter_turns: usize,
     /// The codec's own header, such as the content of `avcC`.
+    #[cfg_attr(not(feature = "h264"), expect(dead_code, reason = "its decoder is left out"))]
     header: Vec<u8>,
     /// In the order in which they are decoded.
     samples: Vec<Mp4Sample>,
