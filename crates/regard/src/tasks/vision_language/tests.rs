@@ -78,8 +78,8 @@ fn a_model_that_looks_answers_what_cannot_be_known_without_looking_and_is_asked_
     let place = tempfile::tempdir().unwrap();
     let run = place.path().join("run");
     let mut recipe = recipe("uniter-nano", &colours(place.path())).with("set.dropout", "0.0").unwrap();
-    (recipe.common.epochs, recipe.own.texts, recipe.own.test_texts) = (5, 0, 0);
-    recipe.common.optimiser = Optimiser::Adamw { rate: 5e-3, betas: [0.9, 0.98], epsilon: 1e-8, decay: 0.0 };
+    (recipe.common.epochs, recipe.own.texts, recipe.own.test_texts) = (16, 0, 0);
+    recipe.common.optimiser = Optimiser::Adamw { rate: 3e-3, betas: [0.9, 0.98], epsilon: 1e-8, decay: 0.0 };
     recipe.common.schedule = Schedule { shape: Shape::Cosine, warmup: 1.0, ..Schedule::default() };
     train_until::<VisionLanguage>(&run, &recipe, None);
     let test = read_history(&run).unwrap().test.unwrap();
