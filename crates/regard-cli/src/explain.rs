@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::findings::{Findings, Part};
-use crate::model::ModelArgs;
+use crate::model::{ModelArgs, no_model};
 use crate::subject::AnalysedModel;
 use panels::Panels;
 
@@ -81,17 +81,18 @@ fn parse_point(text: &str) -> Result<[f64; 2], String> {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    if let Some(model) = args.model.name(None)?.filter(|model| is_detector(model)) {
-        return detector::run(args, &model, device, out);
+    let name = args.model.name(None)?.ok_or_else(no_model)?;
+    if is_detector(&name) {
+        return detector::run(args, &name, device, out);
     }
-    if let Some(model) = args.model.name(None)?.filter(|model| is_video(model)) {
-        return clip::run(args, &model, device, out);
+    if is_video(&name) {
+        return clip::run(args, &name, device, out);
     }
     if let Some(page) = &args.output {
         check_page(page)?;
     }
     let picture = Picture::open(&args.picture)?;
-    let subject = AnalysedModel::load(&args.model.source(None)?, device)?;
+    let subject = AnalysedModel::load(&args.model.changes.source(&name)?, device)?;
     let names = subject.class_names(args.labels.as_ref())?;
     let chosen = args.class.as_ref().map(|name| class_of(name, &names)).transpose()?;
     let found = ExplainOutput::of(args, &subject, &picture, chosen, device)?;

@@ -111,9 +111,9 @@ impl LoadedClassifier {
 }
 
 /// The model of video that answers: the named one, or without a name the embedded one if the first file is a clip.
-fn video_name(args: &Args) -> Result<Option<String>, Failure> {
-    if let Some(name) = args.model.name(None)? {
-        return Ok(Some(name).filter(|name| is_video(name)));
+fn video_name(args: &Args, name: Option<&str>) -> Result<Option<String>, Failure> {
+    if let Some(name) = name {
+        return Ok(is_video(name).then(|| name.into()));
     }
     let Some(usual) = EMBEDDED_VIDEOS.first().filter(|_| args.pictures.first().is_some_and(is_clip)) else {
         return Ok(None);
@@ -123,8 +123,7 @@ fn video_name(args: &Args) -> Result<Option<String>, Failure> {
     Ok(Some(usual.name.into()))
 }
 
-fn source(args: &Args) -> Result<ModelSource, Failure> {
-    let name = args.model.name(None)?;
+fn source(args: &Args, name: Option<String>) -> Result<ModelSource, Failure> {
     if name.is_none() {
         let note = "which knows ten kinds of clothes; choose another with `--model`";
         writeln!(stderr(), "note: no `--model`: using the embedded `{USUAL}`, {note}")?;
@@ -136,10 +135,11 @@ fn source(args: &Args) -> Result<ModelSource, Failure> {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    if let Some(name) = video_name(args)? {
+    let name = args.model.name(None)?;
+    if let Some(name) = video_name(args, name.as_deref())? {
         return clips::run(args, &name, device, out);
     }
-    let source = source(args)?;
+    let source = source(args, name)?;
     let pictures = args.pictures.sources()?;
     let read = |picture: &Source| pixels(picture, &source.preprocess, &source.config);
     // the first picture is decoded while the weights are read

@@ -31,7 +31,8 @@ fn every_preset_is_listed_with_its_costs() {
         + models::language_model::PRESETS.len()
         + models::bert::PRESETS.len()
         + models::vision_language::PRESETS.len();
-    assert_eq!(listed.len(), models::presets().len() + models::detect::presets().len() + of_text);
+    let of_pictures = models::presets().len() + models::detect::presets().len() + models::video::presets().len();
+    assert_eq!(listed.len(), of_pictures + of_text);
     let vit = listed.iter().find(|entry| entry["name"] == "vit-base-patch16-224").unwrap();
     assert_eq!(vit["parameters"], 86_567_656);
     let count = |kind: &str| listed.iter().filter(|entry| entry["kind"] == kind).count();
@@ -40,7 +41,7 @@ fn every_preset_is_listed_with_its_costs() {
     assert_eq!(retinanet["parameters"], 34_014_999);
     let table = stdout_of(folder.path(), &["models"]);
     // a heading for each kind, and empty lines between kinds
-    assert_eq!(table.lines().count(), listed.len() + 5 + 4);
+    assert_eq!(table.lines().count(), listed.len() + 6 + 5);
     assert!(table.lines().any(|line| line.starts_with("detectors  ")), "{table}");
     let uniter = listed.iter().find(|entry| entry["name"] == "uniter-base").unwrap();
     assert_eq!((&uniter["parameters"], &uniter["kind"]), (&112_938_887.into(), &"vision-language".into()));

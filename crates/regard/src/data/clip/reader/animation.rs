@@ -69,7 +69,7 @@ impl Animation {
         if delays.frames == 0 {
             return Err("without a frame".into());
         }
-        check_work(delays.frames, size, MOST_ANIMATED)?;
+        check_work(delays.frames, size, input.most_work(MOST_ANIMATED))?;
         let seconds = delays.milliseconds / 1000.0;
         let rate = if seconds > 0.0 { delays.frames as f64 / seconds } else { 10.0 };
         Ok(Self { format, size, length: ClipLength { frames: delays.frames, rate } })

@@ -10,6 +10,8 @@ use crate::file;
 
 /// How often the bytes of an input are read while it is open: an index may name the same ones for every frame.
 const MOST_TIMES: u64 = 16;
+/// Pixels of all frames that are decoded for one clip that was sent: some twenty seconds of work.
+const MOST_WORK_IN_MEMORY: usize = 1 << 31;
 
 /// The bytes of a video that can be opened again and again.
 #[derive(Clone, Debug)]
@@ -19,6 +21,14 @@ pub enum Input {
 }
 
 impl Input {
+    /// The most pixels to decode, of at most so many: a stranger who sent the bytes gets less than the owner of a file.
+    pub fn most_work(&self, most: usize) -> usize {
+        match self {
+            Self::File(_) => most,
+            Self::Memory(_) => most.min(MOST_WORK_IN_MEMORY),
+        }
+    }
+
     pub fn open(&self) -> Result<OpenInput, String> {
         match self {
             Self::File(path) => {

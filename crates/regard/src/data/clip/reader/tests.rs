@@ -268,3 +268,19 @@ fn frames_of_different_lengths_have_the_rate_of_the_whole() {
     let rate = Video::from_bytes("slow.mp4", file).unwrap().length().rate;
     assert!((rate - 3.0).abs() < 0.01, "{rate}");
 }
+
+#[test]
+fn bytes_that_were_sent_may_need_less_work_than_a_file() {
+    let frame = [&[0x2c, 0, 0, 0, 0, 1, 0, 1, 0, 0][..], &[2, 2, 0x4c, 1, 0]].concat();
+    let mut gif = b"GIF89a".to_vec();
+    gif.extend([5000_u16.to_le_bytes(), 5000_u16.to_le_bytes()].concat());
+    gif.extend([0x80, 0, 0, 0, 0, 0, 255, 255, 255]);
+    gif.extend(frame.repeat(100));
+    gif.push(0x3b);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.gif");
+    std::fs::write(&path, &gif).unwrap();
+    assert_eq!(Video::open(&path).unwrap().length().frames, 100);
+    let error = Video::from_bytes("large.gif", gif).unwrap_err().to_string();
+    assert!(error.contains("100 frames of 5000 x 5000 pixels"), "{error}");
+}

@@ -103,12 +103,12 @@ pub fn frames(mp4: &Mp4, input: &Input, wanted: &[usize], sink: Sink<'_>) -> Res
         }
         let run = run.as_mut().ok_or("no run")?;
         let fed = run.next;
+        check_work(work + sample.saturating_sub(fed), sps.size, input.most_work(MOST_WORK))?;
         let picture = run
             .picture(mp4, &header, &mut open, ranks[sample], &sps)
             .and_then(|picture| picture.ok_or_else(|| "does not come out of the decoder".to_string()))
             .map_err(|reason| format!("frame {number}: {reason}"))?;
         work += run.next - fed;
-        check_work(work, sps.size, MOST_WORK)?;
         sink(picture);
     }
     Ok(())
