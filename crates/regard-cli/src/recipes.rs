@@ -24,7 +24,7 @@ recipes! {
     "quickstart" "quickstart-vit" "quickstart-window" "fashion" "cifar" "finetune"
     "san" "sasa" "deit" "deit3" "deit3-finetune" "rsb-a1" "rsb-a2" "rsb-a3"
     "translate-it-en" "translate-en-it" "translate-rnn" "language-masked" "language-causal"
-    "scenes" "scenes-retinanet" "scenes-faster-rcnn" "detr" "retinanet" "faster-rcnn" "bccd"
+    "scenes" "scenes-retinanet" "scenes-faster-rcnn" "detr" "retinanet" "faster-rcnn" "bccd" "bccd-detr"
     "clips" "clips-garment" "timesformer" "i3d"
     "questions" "captions" "easy-vqa" "nlvr"
 }

@@ -86,3 +86,17 @@ fn data_check_says_what_a_model_could_answer_without_looking() {
     stdout_of(at, &["data", "browse", "questions", "-o", "sheet.png", "--rows", "2", "--columns", "3"]);
     assert!(image::open(at.join("sheet.png")).unwrap().width() > 700);
 }
+
+#[test]
+fn the_embedded_model_answers_on_a_fresh_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    // one of each kind, with different answers
+    let right = (0..8).filter(|kind| {
+        let (picture, question) = asked(folder.path(), 9 * kind);
+        let json = stdout_of(folder.path(), &["ask", &picture, &question.text, "--json"]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        json["answers"][0]["answer"] == world::ANSWERS[question.answer]
+    });
+    // blind answers would be right for two or three
+    assert!(right.count() >= 6);
+}

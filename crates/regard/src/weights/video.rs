@@ -76,7 +76,7 @@ macro_rules! embedded {
 }
 
 /// Models of video that come with the library; `examples/embed_video.rs` makes the files of a run.
-pub static EMBEDDED_VIDEOS: &[EmbeddedVideo] = embedded![];
+pub static EMBEDDED_VIDEOS: &[EmbeddedVideo] = embedded!["motions"];
 
 /// The model of video that a text names; weights from the network are fetched into the cache, with `progress`.
 ///

@@ -19,9 +19,15 @@ pub struct EmbeddedAnswerer {
     pub weights: &'static [u8],
 }
 
-/// The first one answers when no model is named. One that is added has its files in `assets/<name>`, taken in with `include_str!` and
-/// `include_bytes!` as those of detectors are.
-pub static EMBEDDED_ANSWERERS: &[EmbeddedAnswerer] = &[];
+/// The first one answers when no model is named.
+pub static EMBEDDED_ANSWERERS: &[EmbeddedAnswerer] = &[EmbeddedAnswerer {
+    name: "garments-vqa",
+    recipe: include_str!("../../../assets/garments-vqa/recipe.toml"),
+    model: include_str!("../../../assets/garments-vqa/model.toml"),
+    tokenizer: include_str!("../../../assets/garments-vqa/tokenizer.json"),
+    answers: include_str!("../../../assets/garments-vqa/answers.txt"),
+    weights: include_bytes!("../../../assets/garments-vqa/best.safetensors"),
+}];
 
 impl EmbeddedAnswerer {
     /// # Errors
@@ -31,5 +37,19 @@ impl EmbeddedAnswerer {
         let files = BundleFiles { recipe, model, tokenizer, answers: Some(answers), blind: None };
         let place = Path::new(name);
         VisionLanguageBundle::from_files(files, &from_bytes(weights, place)?, place, device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_answerers_are_small_and_load() {
+        for embedded in EMBEDDED_ANSWERERS {
+            assert!(embedded.weights.len() < 3 << 20, "{}", embedded.name);
+            let bundle = embedded.load(&crate::device::cpu()).unwrap();
+            assert_eq!(bundle.answers().unwrap(), crate::data::world::ANSWERS);
+        }
     }
 }
