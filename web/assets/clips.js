@@ -122,7 +122,10 @@ export function clips(panel, models) {
       paint(button.firstChild, SMALL, index, shown);
       button.setAttribute("aria-pressed", index === state.frame);
     });
-    const who = query ? `the patch at ${percent(query.y)} of the height and ${percent(query.x)} of the width of frame ${query.frame}` : "the class token";
+    // a model without a class token is asked for the middle of the clip
+    const usual = shown?.query && !query ? "the middle of the clip" : "the class token";
+    if (!query) reset.textContent = usual.replace("the ", "");
+    const who = query ? `the patch at ${percent(query.y)} of the height and ${percent(query.x)} of the width of frame ${query.frame}` : usual;
     caption.textContent = shown ? `where ${who} looks: ${state.layer}; click a patch to ask another` : "this model has no attention";
     canvas.setAttribute("aria-label", `frame ${state.frame} of ${images.length}, number ${found.frames[state.frame]} of the clip: ${caption.textContent}`);
     strongest.textContent = shown ? `most of it: ${best(shown).join(", ")}` : "";

@@ -1,6 +1,6 @@
 //! Clips from files, for the model of video of a command.
 
-use regard::data::clip::Video;
+use regard::data::clip::{Video, is_surely_a_clip};
 use regard::tasks::clips::{ClipPreparation, PreparedViews};
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a file is a clip rather than a picture, by its content: more than one frame.
+/// Whether a file is a clip rather than a picture: by the ending of a video, or by content of more than one frame.
 pub fn is_clip(path: &Path) -> bool {
-    path.is_file() && Video::open(path).is_ok_and(|video| video.length().frames > 1)
+    path.is_file() && (is_surely_a_clip(path) || Video::open(path).is_ok_and(|video| video.length().frames > 1))
 }

@@ -79,6 +79,7 @@ fn what_cannot_be_done_with_clips_is_named() {
     let folder = place.path();
     fs::write(folder.join("bad.mp4"), "no video").unwrap();
     assert_refused(folder, &["predict", "bad.mp4", "--model", "timesformer-nano"], &["bad.mp4"]);
+    assert_refused(folder, &["predict", "bad.mp4"], &["bad.mp4", "not a video"]);
     assert_refused(folder, &["predict", "bad.mp4", "--model", "timesformer-nanoo"], &["timesformer-nano"]);
     assert_refused(folder, &["explain", "bad.mp4", "--model", "timesformer-nano", "--frame", "8"], &["--frame 8"]);
     assert_refused(folder, &["eval", "timesformer-nano", "--data", "clips", "--robustness"], &["--robustness"]);

@@ -161,6 +161,8 @@ await page.waitForSelector("#error:not([hidden])");
 assert.match(errors.pop() ?? "", /422/, "the browser notes the refusal");
 await page.click("#clips .samples button >> nth=1");
 await page.waitForSelector("#error", { state: "hidden" });
+await page.selectOption("#clips select[aria-label=model]", "motions");
+await clipCaption("the middle of the clip looks");
 await screen("clips");
 
 // text: translations, every head, one by words, the alignment
@@ -191,7 +193,7 @@ assert.ok((await page.locator("#runs line.best").count()) === 1, "the best epoch
 await screen("runs");
 
 await page.click("#tab-models");
-assert.equal(await page.locator("#models tbody tr").count(), 10);
+assert.equal(await page.locator("#models tbody tr").count(), 11);
 await screen("models");
 
 // on a phone nothing is wider than the screen

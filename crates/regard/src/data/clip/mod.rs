@@ -10,6 +10,7 @@ mod sampling_file;
 
 pub use check::{BadClip, Occurrence, PartReport, Report, check};
 pub use encode::encode_apng;
+pub use layout::is_surely_a_clip;
 pub use reader::Video;
 pub use sample::{FrameSampling, TestCrop, short_side_size};
 
