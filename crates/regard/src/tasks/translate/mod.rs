@@ -4,6 +4,7 @@
 
 mod batch;
 mod evaluate;
+mod pairs;
 mod section;
 
 pub use batch::{Example, TextBatch};
@@ -15,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TokenLoss;
-use super::sentences::{Parts, shares, with_weights};
-use crate::data::text::{Buckets, Pair, Tokenizer, has_part, read, with_references};
+use super::sentences::{shares, with_weights};
+use crate::data::text::{Buckets, Pair, Tokenizer, with_references};
 use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
@@ -25,6 +26,7 @@ use crate::train::{self, EvalReport, EvalRequest, Losses, Measured, ModelCost, O
 use crate::translate::{Bundle, Search};
 use crate::{Error, Pass};
 use batch::{buckets, examples};
+use pairs::Pairs;
 
 /// A translation recipe.
 pub type Recipe = train::Recipe<TranslateSection>;
@@ -74,20 +76,13 @@ pub struct Translation {
     test: Option<Measuring>,
     /// Number of training pairs that were skipped, too long or with an empty side.
     left_out: usize,
-}
-
-fn parts(recipe: &Recipe) -> Result<Parts<Pair>, Error> {
-    let (path, languages) = (Path::new(&recipe.common.data), recipe.own.languages());
-    // a single file has no test part
-    let has = |part| !path.is_file() && has_part(path, part, &languages);
-    let mut parts = Parts::read(recipe.common.validation, has, |part| read(path, part, &languages))?;
-    parts.truncate(recipe.own.pairs, recipe.own.test_pairs);
-    Ok(parts)
+    /// Number of training pairs that were dropped because another part has one of their sentences.
+    shared: usize,
 }
 
 impl Translation {
     fn of(recipe: &Recipe, kept: Option<[Tokenizer; 2]>) -> Result<Self, Error> {
-        let Parts { train: train_pairs, validation: validation_pairs, test: test_pairs } = parts(recipe)?;
+        let Pairs { train: train_pairs, validation: validation_pairs, test: test_pairs, shared } = Pairs::of(recipe)?;
         let tokenizers = match kept {
             Some(tokenizers) => tokenizers,
             None => tokenizers(recipe, &train_pairs)?,
@@ -116,6 +111,7 @@ impl Translation {
             recipe: recipe.clone(),
             buckets: buckets(&train, tokens, seed)?,
             left_out: train_pairs.len() - train.len(),
+            shared,
             train,
             validation: measuring(validation_pairs)?,
             test: test_pairs.map(measuring).transpose()?,
@@ -274,6 +270,7 @@ impl Task for Translation {
             ("languages", format!("{} to {}", languages.source, languages.target())),
             ("training pairs", self.train.len().to_string()),
             ("left out", format!("{} training pairs that are too long or empty", self.left_out)),
+            ("dropped", format!("{} training pairs with a sentence of another part", self.shared)),
             ("validation pairs", self.validation.pairs.len().to_string()),
             ("test pairs", test),
         ];

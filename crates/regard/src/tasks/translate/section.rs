@@ -18,6 +18,13 @@ pub struct TranslateSection {
     pub source: String,
     /// At most this many training pairs; 0 means all.
     pub pairs: usize,
+    /// TSV files with further training pairs, next to the training part or anywhere else.
+    pub more: Vec<String>,
+    /// How often an epoch passes over the training part, and once over the pairs of `more`.
+    pub repeat: usize,
+    /// Whether training pairs that share a sentence with the validation or test part are dropped. Letters decide: neither case nor
+    /// punctuation makes a sentence another one.
+    pub drop_shared: bool,
     /// At most this many pairs of the validation and of the test part; 0 means all.
     pub test_pairs: usize,
     /// Pairs with more tokens on a side are not trained on.
@@ -44,6 +51,9 @@ impl Default for TranslateSection {
             columns: ["en".into(), "it".into()],
             source: "it".into(),
             pairs: 0,
+            more: Vec::new(),
+            repeat: 1,
+            drop_shared: false,
             test_pairs: 0,
             longest: 100,
             pieces: Pieces::Bpe,
@@ -73,6 +83,7 @@ impl Section for TranslateSection {
     fn validate(&self, common: &Common) -> Result<(), Error> {
         check_positive("tokens", self.tokens)?;
         check_positive("longest", self.longest)?;
+        check_positive("repeat", self.repeat)?;
         // one more for the start or end token
         if self.longest >= self.tokens {
             let reason =
