@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::text::{Pieces, TextPart};
+use crate::data::text::{Pieces, TextPart, read};
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
 use crate::train::{Optimiser, Outcome, Schedule, Shape, read_history};
@@ -164,10 +164,10 @@ fn data_without_a_validation_part_gives_a_tenth_of_the_training_pairs_to_it() {
     fs::remove_file(workspace.run("data").join("dev.tsv")).unwrap();
     let lines: Vec<String> = (0..200).map(|number| format!("number {number}\tnumero {number}")).collect();
     fs::write(workspace.run("data").join("train.tsv"), lines.join("\n")).unwrap();
-    let Parts { train, validation, test } = parts(&workspace.recipe()).unwrap();
+    let Pairs { train, validation, test, .. } = Pairs::of(&workspace.recipe()).unwrap();
     assert!(train.len() + validation.len() == 200 && (10..=35).contains(&validation.len()), "{}", validation.len());
     assert!(validation.iter().all(|pair| !train.contains(pair)) && test.is_some());
     let mut other = workspace.recipe();
     other.common.seed = 7;
-    assert_eq!(parts(&other).unwrap().validation, validation);
+    assert_eq!(Pairs::of(&other).unwrap().validation, validation);
 }
