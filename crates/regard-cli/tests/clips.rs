@@ -69,6 +69,43 @@ fn a_folder_of_clips_becomes_a_model_that_predicts_explains_and_is_compared() {
     assert!(table.contains("run") && table.contains("top-1 accuracy %"), "{table}");
 }
 
+/// MP4 files in folders by class, as a phone or a download leaves them: Baseline, High with B-frames, fragmented, MOV.
+fn write_mp4s(folder: &Path) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../regard/fixtures/video_decoding");
+    let files = [
+        ("train/baseline/1.mp4", "baseline.mp4"),
+        ("train/baseline/2.mov", "clip.mov"),
+        ("train/high/1.mp4", "high_bframes.mp4"),
+        ("train/high/2.mp4", "fragmented.mp4"),
+        ("val/baseline/3.mp4", "baseline.mp4"),
+        ("val/high/3.mp4", "high_bframes.mp4"),
+    ];
+    for (to, from) in files {
+        let to = folder.join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(fixtures.join(from), to).unwrap();
+    }
+}
+
+#[test]
+fn a_folder_of_mp4s_becomes_a_model_that_predicts_an_mp4() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path();
+    write_mp4s(&folder.join("data"));
+    fs::write(folder.join("mine.toml"), RECIPE.replace("batch = 4", "batch = 2")).unwrap();
+    let said = stdout_of(folder, &["train", "mine.toml", "-o", "run"]);
+    assert!(said.contains("top-1 accuracy"), "{said}");
+    let measured: Value = serde_json::from_str(&stdout_of(folder, &["eval", "run", "--json"])).unwrap();
+    assert_eq!((measured["clips"].as_u64(), measured["classes"].as_object().unwrap().len()), (Some(2), 2));
+    let json = stdout_of(folder, &["predict", "data/val/high/3.mp4", "--model", "run", "--json"]);
+    let found: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let answers = found[0]["answers"].as_array().unwrap();
+    assert!(
+        answers.iter().all(|one| ["baseline", "high"].contains(&one["class"].as_str().unwrap_or_default())),
+        "{json}"
+    );
+}
+
 fn clip_frames(path: &Path) -> usize {
     clip::Video::open(path).unwrap().length().frames
 }

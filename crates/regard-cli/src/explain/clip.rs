@@ -10,9 +10,9 @@ use regard::analyse::{
     explain_clip,
 };
 use regard::data::Picture;
-use regard::report::Table;
 use regard::report::figure::{Panel, Sheet};
 use regard::report::overlay::{fitted, overlay_between, range};
+use regard::report::{Arrow, ArrowStrip, FramePoint, Table};
 use serde_json::json;
 use std::io::Write;
 
@@ -29,7 +29,7 @@ const SIDE: usize = 96;
 /// Most rows of a strip: layers and heads.
 const MOST_ROWS: usize = 48;
 
-/// Keys that arrows point at in figures of non-local networks.
+/// Keys that arrows point at, as in the figures of non-local networks.
 const STRONGEST: usize = 20;
 
 /// All results.
@@ -114,10 +114,10 @@ impl Explained {
                 "where the patch at {row:.2} of the height and {column:.2} of the width of frame {} looks",
                 args.frame
             );
-            let text = "The query is framed. The table has the strongest patches of all frames in the last layer that looks beyond a frame.";
+            let text = "The query is framed. Arrows and table have the strongest patches of all frames in the last layer that looks beyond a frame.";
             let mut part = Part::new(title.clone(), text).figure("patch", self.strip(&title, &self.point));
-            if let Some(table) = self.strongest() {
-                part = part.table(table);
+            if let Some(map) = self.looks_beyond_its_frame() {
+                part = part.figure("arrows", self.arrows(map)).table(strongest(map));
             }
             parts.push(part);
         }
@@ -181,20 +181,35 @@ impl Explained {
         Sheet { title: title.into(), columns, side: SIDE as f64, panels }
     }
 
-    /// The strongest keys of the query in the last layer whose map has weight in other frames.
-    fn strongest(&self) -> Option<Table> {
+    /// The last layer in which the query looks at other frames.
+    fn looks_beyond_its_frame(&self) -> Option<&ClipMap> {
         let beyond = |map: &&ClipMap| {
             let own = map.query.map(|query| query[0] * map.size[0] / map.queries[0]);
-            map.strongest(STRONGEST).iter().any(|key| key.weight > 0.0 && Some(key.place[0]) != own)
+            map.strongest(STRONGEST).iter().any(|key| Some(key.place[0]) != own)
         };
-        let map = self.point.iter().rev().find(beyond)?;
-        let mut table =
-            Table::new().words("layer").numbers("frame").numbers("row").numbers("column").numbers("weight, %");
-        for key in map.strongest(STRONGEST) {
-            let [frame, row, column] = key.place.map(|at| at.to_string());
-            table.row([map.layer.clone(), frame, row, column, format!("{:.2}", 100.0 * key.weight)]);
+        self.point.iter().rev().find(beyond)
+    }
+
+    /// The frames, and arrows from the query to its strongest keys.
+    fn arrows(&self, map: &ClipMap) -> ArrowStrip {
+        let shown = self.frames.len();
+        // a layer may have fewer frames than the model sees: the first of those that it joined stands for all
+        let point = |[frame, row, column]: [usize; 3], [frames, rows, columns]: [usize; 3]| FramePoint {
+            frame: frame * shown / frames,
+            at: [(row as f64 + 0.5) / rows as f64, (column as f64 + 0.5) / columns as f64],
+        };
+        let frames = self.frames.iter().zip(&self.indices);
+        ArrowStrip {
+            title: format!("the {STRONGEST} strongest in {}", map.layer),
+            side: SIDE as f64,
+            frames: frames.map(|(frame, index)| (format!("frame {index}"), fitted(frame, SIDE))).collect(),
+            from: map.query.map_or(FramePoint::default(), |query| point(query, map.queries)),
+            to: map
+                .strongest(STRONGEST)
+                .iter()
+                .map(|key| Arrow { to: point(key.place, map.size), weight: key.weight })
+                .collect(),
         }
-        Some(table)
     }
 
     fn distances(&self) -> Result<Table, Failure> {
@@ -231,6 +246,16 @@ impl Explained {
         }
         found
     }
+}
+
+/// The strongest keys of the query as a table.
+fn strongest(map: &ClipMap) -> Table {
+    let mut table = Table::new().words("layer").numbers("frame").numbers("row").numbers("column").numbers("weight, %");
+    for key in map.strongest(STRONGEST) {
+        let [frame, row, column] = key.place.map(|at| at.to_string());
+        table.row([map.layer.clone(), frame, row, column, format!("{:.2}", 100.0 * key.weight)]);
+    }
+    table
 }
 
 /// Maps with the number of a head, no more rows than can be looked at.

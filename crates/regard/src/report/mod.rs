@@ -1,5 +1,6 @@
 //! Figures, tables and pages: plain data in, text out.
 
+mod arrows;
 mod attention;
 mod axis;
 mod bars;
@@ -21,6 +22,7 @@ mod run;
 mod sheet;
 mod table;
 
+pub use arrows::{Arrow, ArrowStrip, FramePoint};
 pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use boxes::{LabelledBox, draw_boxes};
 pub use crop_sheet::{BoxOrigin, Crop, CropSheet};
