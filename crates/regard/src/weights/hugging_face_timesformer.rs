@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::hugging_face::{classes, epsilon, sides};
 use crate::Error;
 use crate::attention::SpaceTime;
+use crate::layers::Start;
 use crate::models::timesformer::TimesformerConfig;
 
 /// The model that a `config.json` with `"model_type": "timesformer"` describes.
@@ -50,6 +51,7 @@ pub fn timesformer_config(config: &Value) -> Result<TimesformerConfig, Error> {
         heads: number("num_attention_heads", 12),
         mlp_dim: number("intermediate_size", 3072),
         epsilon: epsilon(config).unwrap_or(1e-6),
+        start: Start::Paper,
     })
 }
 

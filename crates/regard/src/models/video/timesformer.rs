@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::attention::{AttentionPlan, ClipGrid, SpaceTime};
 use crate::data::Clips;
 use crate::layers::{
-    EncoderBlockConfig, LayerNorm, Linear, MOST_TOKENS, PatchEmbed, PatchEmbedConfig, check_depth, check_size,
+    EncoderBlockConfig, LayerNorm, Linear, MOST_TOKENS, PatchEmbed, PatchEmbedConfig, Start, check_depth, check_size,
     normal_table,
 };
 use crate::models::limits::check_image;
@@ -53,6 +53,9 @@ pub struct TimesformerConfig {
     pub mlp_dim: usize,
     /// Epsilon of norms.
     pub epsilon: f64,
+    /// What it holds before training; a narrow one has a class token, positions and times as large as what is seen, too.
+    #[serde(default)]
+    pub start: Start,
 }
 
 impl TimesformerConfig {
@@ -80,7 +83,7 @@ impl TimesformerConfig {
         let ClipGrid { frames, height, width } = self.grid();
         let has_time = !self.scheme.keeps_frames_apart();
         let block = |_| TimesformerBlock::new(self.scheme, &self.block(), device);
-        Ok(Timesformer {
+        let model = Timesformer {
             cls_token: normal_table(1, self.dim, device),
             pos_embed: normal_table(1 + height * width, self.dim, device),
             time_embed: has_time.then(|| Initializer::Zeros.init([1, frames, self.dim], device)),
@@ -90,6 +93,10 @@ impl TimesformerConfig {
             head: Linear::normal(self.dim, self.classes, device),
             scheme: self.scheme,
             grid: self.grid(),
+        };
+        Ok(match self.start {
+            Start::Paper => model,
+            Start::Narrow => model.start_narrow(),
         })
     }
 
@@ -182,6 +189,24 @@ impl Timesformer {
         x = self.norm.forward(x);
         pass.record("norm", &x);
         self.head.forward(x.narrow(1, 0, 1).squeeze_dim(1))
+    }
+
+    /// The paper's class token, positions and times are so small that a narrow model does not see the order of frames for long.
+    fn start_narrow(mut self) -> Self {
+        let table = |table: Param<Tensor<3>>| {
+            let [one, tokens, dim] = table.lazy_shape().dims();
+            Initializer::Normal { mean: 0.0, std: 0.3 }.init([one, tokens, dim], &table.lazy_device())
+        };
+        self.cls_token = table(self.cls_token);
+        self.pos_embed = table(self.pos_embed);
+        self.time_embed = self.time_embed.map(table);
+        self.blocks = Start::Narrow.apply(self.blocks);
+        for block in &mut self.blocks {
+            let [dim, inner] = block.mlp.fc2.weight.lazy_shape().dims();
+            // attention finds the order of frames sooner while no MLP changes what it sees
+            block.mlp.fc2 = Linear::zeros(inner, dim, &block.mlp.fc2.weight.lazy_device());
+        }
+        self
     }
 
     /// Which tokens look where, the same in every block.

@@ -283,7 +283,7 @@ impl Task for VisionLanguage {
         let model = self.config.init(&device)?;
         let model = match address.as_ref().filter(|_| weights) {
             Some(address) => start::start(model, address)?,
-            None => model,
+            None => self.recipe.own.start.apply(model),
         };
         let (config, answer_loss, is_mixed) = (self.config.clone(), self.recipe.own.answer_loss, self.goals.len() > 1);
         Ok((VisionLanguageLoss { config, answer_loss, is_mixed, seed, device }, model))

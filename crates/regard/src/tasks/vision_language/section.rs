@@ -9,6 +9,7 @@ use super::Recipe;
 use super::regions::RegionRecipe;
 use crate::Error;
 use crate::data::vision_language::TextKind;
+use crate::layers::Start;
 use crate::models::vision_language::{self, AnswerHead, VisionLanguageConfig};
 use crate::random::{Purpose, generator};
 use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
@@ -100,6 +101,8 @@ pub struct VisionLanguageSection {
     pub measured_words: usize,
     /// Pictures and texts among which each other is looked for at the end; 0 for none.
     pub retrieval: usize,
+    /// What a model without `weights` holds before training.
+    pub start: Start,
     /// What is learned, each with its weight; by default answers where there are some, else words and matching.
     pub goals: BTreeMap<Goal, f64>,
     /// Where regions of pictures come from.
@@ -124,6 +127,7 @@ impl Default for VisionLanguageSection {
             hard_negatives: 0.5,
             measured_words: 300,
             retrieval: 100,
+            start: Start::default(),
             goals: BTreeMap::new(),
             regions: RegionRecipe::default(),
         }

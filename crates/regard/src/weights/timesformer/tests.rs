@@ -3,6 +3,7 @@ use crate::Pass;
 use crate::attention::SpaceTime;
 use crate::data::Clips;
 use crate::device::cpu;
+use crate::layers::Start;
 use crate::models::vit::{Pool, VitConfig};
 use crate::testing::{Fixture, assert_close, random};
 use crate::weights::{fill, read, tensors, timesformer_config, write_tensors};
@@ -33,6 +34,7 @@ fn config(fixture: &Fixture) -> TimesformerConfig {
         heads: fixture.usize("heads"),
         mlp_dim: fixture.usize("hidden"),
         epsilon: 1e-6,
+        start: Start::Paper,
     }
 }
 
@@ -161,6 +163,7 @@ fn a_timesformer_starts_from_vits_of_all_upstreams_in_every_scheme() {
             heads: number(heads),
             mlp_dim: number(mlp_dim),
             epsilon: 1e-6,
+            start: Start::Paper,
         }
     };
     for (case, upstream, fields) in [

@@ -5,6 +5,7 @@ use crate::Error;
 use crate::attention::SpaceTime;
 use crate::data::clip::FrameSampling;
 use crate::data::{Filter, Preprocess, Resize};
+use crate::layers::Start;
 use crate::models::config;
 use crate::models::video::ClipPreset;
 
@@ -29,6 +30,7 @@ impl TimesformerConfig {
             heads: 12,
             mlp_dim: 3072,
             epsilon: 1e-6,
+            start: Start::Paper,
         }
     }
 
@@ -50,17 +52,18 @@ impl TimesformerConfig {
         Self::kinetics(SpaceTime::Divided, 96, 224)
     }
 
-    /// Ours, for clips of 8 frames of 32 x 32 pixels: a few hundred thousand parameters, trained without a GPU.
+    /// Ours, for clips of 8 frames of 32 x 32 pixels: a hundred thousand parameters, trained from scratch without a GPU.
     #[must_use]
     pub const fn nano() -> Self {
         Self {
             image: [32; 2],
             patch: 8,
             classes: 10,
-            dim: 96,
-            depth: 4,
+            dim: 48,
+            depth: 3,
             heads: 3,
             mlp_dim: 192,
+            start: Start::Narrow,
             ..Self::base(SpaceTime::Divided)
         }
     }
