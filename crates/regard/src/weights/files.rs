@@ -16,10 +16,11 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use super::older::{in_todays_layout, is_in_out};
 use super::{Tensors, int8, npz};
 use crate::Error;
 
-/// The tensors of a file, under the file's own names.
+/// The tensors of a file, under the file's own names; our own older layouts are today's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     pub format: Format,
@@ -89,6 +90,7 @@ impl FloatTensors {
         if !finite {
             self.not_finite.push(name.clone());
         }
+        let tensor = in_todays_layout(&name, tensor);
         self.tensors.insert(name, tensor);
     }
 }
@@ -123,7 +125,7 @@ fn read_safetensors(path: &Path, storage: TensorStorage) -> Result<FloatTensors,
     }
     let read = |(file, bytes): &mut (Option<File>, Vec<u8>), (name, kind, info): (String, FloatKind, &TensorInfo)| {
         let (start, end) = info.data_offsets;
-        let as_it_is = kind == FloatKind::F32 && cfg!(target_endian = "little");
+        let as_it_is = kind == FloatKind::F32 && cfg!(target_endian = "little") && !is_in_out(&name, &info.shape);
         if storage == TensorStorage::InFile && as_it_is && end - start >= LARGE {
             let bytes = Bytes::from_file(path, (end - start) as u64, begin + start as u64);
             let tensor = TensorData::from_bytes(bytes, info.shape.clone(), burn::tensor::DType::F32);

@@ -22,6 +22,7 @@ mod load;
 mod lookalike;
 mod names;
 mod npz;
+mod older;
 mod rename;
 mod resolve;
 mod timesformer;
@@ -54,6 +55,8 @@ pub use load::{LoadOptions, Loaded, fit, load};
 pub(crate) use names::ModulePath;
 pub(crate) use names::read_lazy_tensors;
 pub use names::{Tensors, fill, shapes, tensors};
+#[cfg(test)]
+pub(crate) use older::as_before;
 pub use resolve::{LoadedModel, ModelSource, WeightsOrigin, resolve};
 pub use timesformer::{load_timesformer, start_timesformer};
 pub use timm::timm_name;

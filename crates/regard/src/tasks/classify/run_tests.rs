@@ -3,7 +3,7 @@ use crate::data::{Augment, Crop};
 use crate::evaluate::History;
 use crate::testing::noise_picture;
 use crate::train::checkpoint::{self, Progress};
-use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, read_history};
+use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, Validation, read_history};
 use crate::{device, file};
 use std::path::{Path, PathBuf};
 
@@ -361,4 +361,43 @@ fn a_run_without_a_validation_part_continues_as_it_was() {
     let recipe: Recipe = train::read_recipe(&workspace.run("run")).unwrap();
     assert_eq!(recipe.common.validation, Validation::Test);
     assert_eq!(train_until(&workspace.run("run"), &recipe, None), Outcome::Finished);
+}
+
+#[test]
+fn a_run_of_a_non_local_network_from_before_its_layers_were_out_in_ends_like_one_of_today() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.rich();
+    recipe.common.model = "non-local-resnet-nano".into();
+    let set = "image = [12, 12]\nwidths = [4, 8, 12, 8]\nlayers = [1, 2, 2, 1]";
+    recipe.common.set = toml::from_str(set).unwrap();
+    recipe.common.average = 2;
+    let [today, before] = ["today", "before"].map(|name| workspace.run(name));
+    for run in [&today, &before] {
+        assert_eq!(train_until(run, &recipe, Some(10)), Outcome::Stopped { step: 10 });
+        // the first epoch stays the best, so that the test reads the weights that are there already
+        let place = run.join("checkpoint");
+        let checkpoint::Restored { mut tensors, progress, .. } = checkpoint::restore(&place).unwrap().unwrap();
+        let progress = Progress { best: Some(f64::INFINITY.to_bits()), best_epoch: 1, ..progress };
+        if run == &before {
+            for path in ["best.safetensors", "epochs/00001.safetensors", "epochs/00002.safetensors"] {
+                let path = run.join(path);
+                let weights = weights::read(&path).unwrap().tensors;
+                weights::write_tensors(&path, &weights::as_before(weights)).unwrap();
+            }
+            let moments = tensors.iter().filter(|(name, _)| name.starts_with("second.non_local"));
+            assert!(moments.count() > 0);
+            tensors = weights::as_before(tensors);
+        }
+        checkpoint::save(&place, &tensors, progress, &mut checkpoint::RealDisk).unwrap();
+        assert_eq!(train_until(run, &recipe, None), Outcome::Finished);
+    }
+    let best = |run: &Path| std::fs::read(run.join("best.safetensors")).unwrap();
+    assert_ne!(best(&before), best(&today), "it is as it was");
+    let [(mut files, tensors, progress, history), (mut others, others_tensors, others_progress, others_history)] =
+        [&today, &before].map(|run| remains(run));
+    (files[0], others[0]) = (Vec::new(), Vec::new());
+    files.push(std::fs::read(today.join("average.safetensors")).unwrap());
+    others.push(std::fs::read(before.join("average.safetensors")).unwrap());
+    assert!(files == others && tensors == others_tensors && progress == others_progress);
+    assert!(history.test.is_some() && history == others_history);
 }
