@@ -1,7 +1,8 @@
 //! `regard data check` for clips.
 
 use regard::data::check::ClassCount;
-use regard::data::clip::{BadClip, ClipParts, Occurrence, PartReport, Report, check, survey};
+use regard::data::check::Occurrence;
+use regard::data::clip::{BadClip, ClipParts, PartReport, Report, check, survey};
 use regard::data::dataset::Origins;
 use regard::data::detection::{Issue, Severity};
 use serde::Serialize;

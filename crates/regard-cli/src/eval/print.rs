@@ -1,6 +1,6 @@
 //! The output of `regard eval`.
 
-use regard::evaluate::{Evaluation, Robustness, Turn};
+use regard::evaluate::{ClassificationMetrics, Robustness, Turn};
 use regard::report::classes::table;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::models::print_json;
 /// The evaluation of one model.
 #[derive(Debug)]
 pub struct Report<'a> {
-    pub evaluation: &'a Evaluation,
+    pub evaluation: &'a ClassificationMetrics,
     /// Names of the model's classes.
     pub classes: &'a [String],
     pub unreadable: usize,
@@ -60,7 +60,7 @@ struct Cell {
 
 impl Report<'_> {
     pub fn text(&self, per_class: bool, out: &mut impl Write) -> Result<(), Failure> {
-        let Evaluation { accuracy, confusion, calibration } = self.evaluation;
+        let ClassificationMetrics { accuracy, confusion, calibration } = self.evaluation;
         writeln!(out, "pictures           {}", accuracy.pictures)?;
         writeln!(out, "unreadable         {}", self.unreadable)?;
         writeln!(out, "top-1              {:.2} %", 100.0 * accuracy.top1())?;
@@ -75,7 +75,7 @@ impl Report<'_> {
     }
 
     pub fn json(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let Evaluation { accuracy, confusion, calibration } = self.evaluation;
+        let ClassificationMetrics { accuracy, confusion, calibration } = self.evaluation;
         let seen = (0..confusion.counts.len()).filter(|class| confusion.pictures(*class) > 0);
         let class = |class: usize| OfClass {
             class,

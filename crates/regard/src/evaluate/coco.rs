@@ -202,7 +202,7 @@ pub struct CurvePoint {
 
 /// The evaluation of a detector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Evaluation {
+pub struct CocoEvaluation {
     pub summary: Summary,
     /// In the order of the classes.
     pub classes: Vec<ClassScore>,
@@ -227,7 +227,7 @@ struct SizeArrays {
     recall: [[f64; THRESHOLDS]; 3],
 }
 
-impl Evaluation {
+impl CocoEvaluation {
     /// `[THRESHOLDS, RECALLS]` with 100 detections per picture; `None` for a class without objects of this size.
     #[must_use]
     pub fn precision(&self, class: usize, size: AreaRange) -> Option<&[f64]> {
@@ -292,13 +292,13 @@ pub fn evaluate(
     classes: usize,
     truths: &[Truth],
     detections: &[Detection],
-) -> Result<Evaluation, Error> {
+) -> Result<CocoEvaluation, Error> {
     check(images, classes, truths, detections)?;
     let pairs = matching::pairs(classes, truths, detections);
     let per_class: Vec<(ClassScore, Option<ClassArrays>)> =
         pairs.par_iter().map(|pairs| evaluate_class(pairs)).collect();
     let (classes, arrays): (Vec<ClassScore>, Vec<Option<ClassArrays>>) = per_class.into_iter().unzip();
-    Ok(Evaluation { summary: summarise(&arrays), classes, arrays })
+    Ok(CocoEvaluation { summary: summarise(&arrays), classes, arrays })
 }
 
 /// Validates the input.

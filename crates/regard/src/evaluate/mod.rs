@@ -2,9 +2,9 @@
 
 mod accuracy;
 mod calibration;
+mod classification;
 pub mod coco;
 mod confusion;
-mod evaluation;
 pub mod history;
 mod metric;
 mod number;
@@ -13,8 +13,8 @@ mod translation;
 
 pub use accuracy::{Accuracy, Answer, answers};
 pub use calibration::{BINS, Bin, Calibration};
+pub use classification::ClassificationMetrics;
 pub use confusion::Confusion;
-pub use evaluation::Evaluation;
 pub use history::{EpochRecord, History, Record, StepRecord, TestRecord};
 pub use metric::{Better, Metric, TaskInfo, Unit, Values};
 pub use robustness::{Robustness, Turn};

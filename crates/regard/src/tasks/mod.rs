@@ -6,6 +6,7 @@ pub mod detect;
 pub mod language;
 mod sentences;
 mod token_loss;
+mod training_batches;
 pub mod translate;
 pub mod vision_language;
 
@@ -16,9 +17,10 @@ use std::path::Path;
 
 use crate::evaluate::TaskInfo;
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Event, ModelCost, NamedResult, Outcome, Ranks, Recipe, Task, TrainOptions,
-    read_recipe_text, read_task, task_of,
+    self, Common, EvalReport, EvalRequest, Event, ModelCost, NamedModel, NamedResult, Outcome, Ranks, Recipe, Task,
+    TrainOptions, read_recipe_text, read_task, task_of,
 };
+use crate::weights::Progress;
 use crate::{Error, nearest};
 
 /// Defines the enum over all tasks, so that adding a task is one line and no match can be forgotten.
@@ -33,6 +35,20 @@ macro_rules! tasks {
 
         /// The names of all tasks.
         pub const NAMES: &[&str] = &[$(<$task>::NAME),*];
+
+        /// The model of a name, if only one task evaluates models of its kind.
+        ///
+        /// # Errors
+        /// As [`Task::named_model`].
+        pub fn named_model(
+            name: &str,
+            progress: &mut dyn FnMut(Progress),
+        ) -> Result<Option<Box<dyn NamedModel>>, Error> {
+            $(if let Some(model) = <$task>::named_model(name, progress)? {
+                return Ok(Some(model));
+            })*
+            Ok(None)
+        }
 
         impl AnyRecipe {
             /// # Errors

@@ -26,6 +26,6 @@ pub use run::{Event, Outcome, TrainOptions, train};
 pub use schedule::{Schedule, Shape};
 pub(crate) use task::no_part;
 pub use task::{
-    BatchOf, EvalReport, EvalRequest, Losses, Measured, ModelCost, ModelOf, NamedResult, Objective, Share, Split,
-    Steps, Task, grouped,
+    BatchOf, EvalReport, EvalRequest, Losses, Measured, ModelCost, ModelOf, NamedModel, NamedRequest, NamedResult,
+    Objective, Share, Split, Steps, Task, grouped,
 };

@@ -1,12 +1,11 @@
 //! Checks a detection dataset before training.
 
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
 use super::{Annotation, DetectionDataset, DetectionParts, Issue, orientation};
 use crate::data::Part;
-use crate::data::check::{ClassCount, hash};
+use crate::data::check::{ClassCount, for_each_sample, hash, reason_without};
 
 /// Tolerance of boxes at the border in pixels: annotation tools round.
 const OVER_BORDER: f64 = 1.0;
@@ -168,40 +167,25 @@ struct Seen {
 
 /// Reads every picture. `tick` is called after each.
 pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
-    let dataset = |part| match part {
-        Part::Validation => &parts.validation,
-        Part::Test => &parts.test,
-        _ => &parts.train,
-    };
-    let all = [Part::Train, Part::Validation, Part::Test];
-    let pictures: Vec<(Part, usize)> =
-        all.into_iter().flat_map(|part| (0..dataset(part).len()).map(move |index| (part, index))).collect();
-    let look = |(part, index): (Part, usize)| {
-        let own: &dyn DetectionDataset = &**dataset(part);
+    let look = |part, own: &(dyn DetectionDataset + 'static), index| {
         let name = own.name(index);
         let content = own.sample(index).map(|(picture, annotations)| {
             let (size, pixels) = (picture.size(), picture.pixels());
             Content { size, hash: hash(size, pixels), annotations }
         });
-        // the error names the file, too
-        let short = |error: crate::Error| {
-            let text = error.to_string();
-            text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string()
-        };
-        let content = content.map_err(short);
+        let content = content.map_err(|error| reason_without(&name, &error));
         let orientation = own.path(index).and_then(|path| orientation(path).ok());
         tick();
         Seen { part, name, content, declared: own.declared_size(index), orientation }
     };
-    let seen: Vec<Seen> = pictures.into_par_iter().map(look).collect();
+    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], |own| own.len(), look);
 
     let names = parts.train.classes();
-    let count = |name: &String| ClassCount { name: name.clone(), train: 0, validation: 0, test: 0 };
     let mut report = Report {
         train: PartReport::default(),
         validation: PartReport::default(),
         test: PartReport::default(),
-        classes: names.iter().map(count).collect(),
+        classes: ClassCount::none_of(names),
         in_one_part: Vec::new(),
         issues: parts.issues.clone(),
         unreadable: Vec::new(),
@@ -242,12 +226,7 @@ pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
             (part.most_objects, part.fullest) = (annotations.len(), Some(found.name.clone()));
         }
         for annotation in annotations {
-            let counts = &mut report.classes[annotation.class];
-            *match found.part {
-                Part::Validation => &mut counts.validation,
-                Part::Test => &mut counts.test,
-                _ => &mut counts.train,
-            } += 1;
+            report.classes[annotation.class].add(found.part);
             let [_, _, w, h] = annotation.bounds;
             corners.count(annotation.bounds, size);
             report.sizes.count((w * h).sqrt());

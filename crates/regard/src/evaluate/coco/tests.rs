@@ -55,7 +55,7 @@ impl Case {
         }
     }
 
-    fn evaluate(&self) -> Evaluation {
+    fn evaluate(&self) -> CocoEvaluation {
         evaluate(&self.images, self.categories.len(), &self.truths, &self.detections).unwrap()
     }
 

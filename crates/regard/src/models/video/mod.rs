@@ -164,32 +164,9 @@ pub struct AnyClipPreset {
     pub config: VideoConfig,
 }
 
+config::config_methods!(VideoConfig);
+
 impl VideoConfig {
-    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
-    ///
-    /// # Panics
-    /// Never: a configuration is plain data.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a configuration is plain data")
-    }
-
-    /// Reads a configuration in TOML.
-    ///
-    /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        config::from_toml(text)
-    }
-
-    /// Changes one field, as `--set depth=4` does.
-    ///
-    /// # Errors
-    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
-    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        config::with_field(self, field, value)
-    }
-
     /// The cost of one clip, without initialising parameters.
     ///
     /// # Errors
@@ -235,9 +212,7 @@ pub fn preset(name: &str) -> Result<AnyClipPreset, Error> {
 /// Whether a text is the configuration of a model of video, with or without mistakes.
 #[must_use]
 pub fn is_config(text: &str) -> bool {
-    let table: Option<toml::Table> = toml::from_str(text).ok();
-    let family = table.as_ref().and_then(|table| table.get("model")?.as_str());
-    family.is_some_and(|family| FAMILIES.contains(&family))
+    config::is_of_family(text, FAMILIES)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::ClipSamples;
 use crate::data::Loader;
-use crate::evaluate::{Confusion, Evaluation};
+use crate::evaluate::{ClassificationMetrics, Confusion};
 use crate::function::softmax;
 use crate::models::VideoModel;
 use crate::report::{Figure as _, Findings, Table, classes};
@@ -23,8 +23,8 @@ pub fn evaluate(
     loader: &Loader<ClipSamples>,
     device: &Device,
     watch: &mut dyn FnMut(usize),
-) -> Result<Evaluation, Error> {
-    let mut evaluation = Evaluation::default();
+) -> Result<ClassificationMetrics, Error> {
+    let mut evaluation = ClassificationMetrics::default();
     for batch in loader.epoch(0, 0) {
         let batch = batch?;
         let logits = model.forward(&batch.clips(device), &mut Pass::silent());
@@ -86,7 +86,10 @@ fn pair_table(confusion: &Confusion, names: &[String]) -> Table {
 
 /// The confusion and the calibration of a test, class by class, and the pairs that are taken for each other.
 #[must_use]
-pub fn findings(Evaluation { confusion, calibration, .. }: &Evaluation, names: &[String]) -> Findings {
+pub fn findings(
+    ClassificationMetrics { confusion, calibration, .. }: &ClassificationMetrics,
+    names: &[String],
+) -> Findings {
     Findings {
         facts: vec![("calibration error".into(), format!("{:.2} %", 100.0 * calibration.error()))],
         figures: vec![
@@ -98,8 +101,8 @@ pub fn findings(Evaluation { confusion, calibration, .. }: &Evaluation, names: &
 }
 
 /// What `regard eval` prints: accuracies, the classes one by one, and the pairs that are taken for each other.
-pub(super) fn report(evaluation: &Evaluation, names: &[String], measured_on: &str) -> EvalReport {
-    let Evaluation { accuracy, confusion, .. } = evaluation;
+pub(super) fn report(evaluation: &ClassificationMetrics, names: &[String], measured_on: &str) -> EvalReport {
+    let ClassificationMetrics { accuracy, confusion, .. } = evaluation;
     let findings = findings(evaluation, names);
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let mut lines = vec![

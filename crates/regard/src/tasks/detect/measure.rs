@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{DetectionPart, DetectionSamples, mistakes};
 use crate::data::{DetectionPreprocess, Loader, Order};
-use crate::evaluate::coco::{self, Detection, Diagnosis, Evaluation, Truth};
+use crate::evaluate::coco::{self, CocoEvaluation, Detection, Diagnosis, Truth};
 use crate::models::detect::Detector;
 use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, classes};
 use crate::train::EvalReport;
@@ -23,7 +23,7 @@ pub struct DetectionFindings {
 impl DetectionFindings {
     /// # Errors
     /// As [`coco::evaluate`].
-    pub fn evaluate(&self) -> Result<Evaluation, Error> {
+    pub fn evaluate(&self) -> Result<CocoEvaluation, Error> {
         coco::evaluate(&self.images, self.classes.len(), &self.truths, &self.detections)
     }
 
@@ -113,7 +113,7 @@ const WORST: usize = 20;
 /// When the picture of a mistake cannot be read any more.
 pub fn findings(
     found: &DetectionFindings,
-    evaluation: &Evaluation,
+    evaluation: &CocoEvaluation,
     diagnosis: &Diagnosis,
     part: &DetectionPart,
 ) -> Result<Findings, Error> {
@@ -133,7 +133,7 @@ pub fn findings(
 }
 
 /// Precision over recall of every class at an IoU of 0.5.
-fn curves(found: &DetectionFindings, evaluation: &Evaluation) -> Lines {
+fn curves(found: &DetectionFindings, evaluation: &CocoEvaluation) -> Lines {
     let line = |(class, name): (usize, &String)| Line {
         name: name.clone(),
         points: evaluation
@@ -154,7 +154,7 @@ fn curves(found: &DetectionFindings, evaluation: &Evaluation) -> Lines {
 
 /// How well each class is found, and the score from which on its boxes are worth showing.
 #[must_use]
-pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table {
+pub fn class_table(found: &DetectionFindings, evaluation: &CocoEvaluation) -> Table {
     let mut table = Table::new()
         .words("class")
         .numbers("objects")
@@ -188,7 +188,7 @@ pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table 
 /// As [`findings`].
 pub(super) fn report(
     found: &DetectionFindings,
-    evaluation: &Evaluation,
+    evaluation: &CocoEvaluation,
     (part, measured_on): (&DetectionPart, &str),
 ) -> Result<EvalReport, Error> {
     let diagnosis = found.diagnose();

@@ -287,8 +287,7 @@ impl Task for Language {
             return Err(no_part(request.part, "has no token"));
         }
         let values = values(&token_loss(bundle.model(), &samples, &collate, watch));
-        let shown = |metric: &Metric| (metric.label.to_string(), metric.show(values[metric.name.as_ref()]));
-        let mut lines: Vec<(String, String)> = Self::METRICS.iter().map(shown).collect();
+        let mut lines = Self::shown(&values);
         lines.push(("lines".into(), samples.lines.len().to_string()));
         Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data"), figures: Vec::new() })
     }
