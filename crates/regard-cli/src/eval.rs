@@ -188,7 +188,7 @@ fn measure(
         let svg = by_class::confusion(&evaluation.confusion, &classes.names).svg();
         run::write_figures(&[("confusion.svg", svg)], &args.outputs())?;
     }
-    let report = print::Report { evaluation: &evaluation, classes: &classes.names, unreadable, speed };
+    let report = print::ClassificationReport { evaluation: &evaluation, classes: &classes.names, unreadable, speed };
     if args.json {
         report.json(out)?;
     } else {

@@ -1,7 +1,7 @@
 //! `regard data check`: finds problems in a dataset.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use regard::data::check::{ClassCount, Copies, Report, check};
+use regard::data::check::{ClassCount, Copies, DatasetReport, check};
 use regard::data::clip;
 use regard::data::dataset::{Origins, layout, open_parts, origins};
 use regard::data::detection::{self, Histogram};
@@ -54,7 +54,7 @@ struct Json<'a> {
     origins: &'a Origins,
     problems: usize,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a DatasetReport,
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
@@ -96,7 +96,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     }
 }
 
-fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &mut impl Write) -> Result<(), Failure> {
+fn print(
+    report: &DatasetReport,
+    layout: &str,
+    origins: &Origins,
+    least: usize,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let width = report.classes.iter().map(|count| count.name.chars().count()).max().unwrap_or(0).max(10) + 2;
     writeln!(out, "{:<width$}{:>8}{:>12}{:>8}", "class", "train", "validation", "test")?;
     for ClassCount { name, train, validation, test } in &report.classes {

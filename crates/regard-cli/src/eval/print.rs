@@ -1,6 +1,6 @@
 //! The output of `regard eval`.
 
-use regard::evaluate::{ClassificationMetrics, Robustness, Turn};
+use regard::evaluate::{ClassificationMetrics, Robustness, Rotation};
 use regard::report::classes::table;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::models::print_json;
 
 /// The evaluation of one model.
 #[derive(Debug)]
-pub struct Report<'a> {
+pub struct ClassificationReport<'a> {
     pub evaluation: &'a ClassificationMetrics,
     /// Names of the model's classes.
     pub classes: &'a [String],
@@ -58,7 +58,7 @@ struct Cell {
     pictures: u64,
 }
 
-impl Report<'_> {
+impl ClassificationReport<'_> {
     pub fn text(&self, per_class: bool, out: &mut impl Write) -> Result<(), Failure> {
         let ClassificationMetrics { accuracy, confusion, calibration } = self.evaluation;
         writeln!(out, "pictures           {}", accuracy.pictures)?;
@@ -118,7 +118,8 @@ pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Fail
         top1: BTreeMap<String, f64>,
         drop: BTreeMap<String, f64>,
     }
-    let by_turn = |value: &dyn Fn(Turn) -> f64| Turn::ALL.map(|turn| (turn.name().to_string(), value(turn))).into();
+    let by_turn =
+        |value: &dyn Fn(Rotation) -> f64| Rotation::ALL.map(|turn| (turn.name().to_string(), value(turn))).into();
     let rows = rows.iter().map(|row| RobustnessRow {
         model: &row.name,
         pictures: row.accuracy[0].pictures,

@@ -11,7 +11,7 @@ use super::check::Check;
 use super::maps::{Query, maps};
 use super::rollout::{RolloutOptions, rollout};
 use crate::data::Clips;
-use crate::evaluate::{Answer, answers};
+use crate::evaluate::{ClassProbability, top_classes};
 use crate::models::VideoModel;
 use crate::pass::Axes;
 use crate::{Error, Pass};
@@ -20,7 +20,7 @@ use crate::{Error, Pass};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClipExplanation {
     /// The best answers, best first.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ClassProbability>,
     /// Every layer's attention, in the order of layers; none of models without attention.
     pub attentions: Vec<Attention>,
     /// Frames of the clip.
@@ -70,7 +70,7 @@ pub fn explain_clip(model: &VideoModel, clip: &Clips, top: usize) -> Result<Clip
     let mut pass = Pass::recording_attention::<String>([]);
     let logits = model.forward(clip, &mut pass);
     let attentions = attentions(pass.into_trace(), Some([rows, columns]))?;
-    Ok(ClipExplanation { answers: answers(logits, top).remove(0), attentions, frames })
+    Ok(ClipExplanation { answers: top_classes(logits, top).remove(0), attentions, frames })
 }
 
 impl ClipExplanation {

@@ -14,7 +14,7 @@ pub const MOST_IMBALANCE: f64 = 10.0;
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct DatasetReport {
     /// Pictures that can be read.
     pub train: usize,
     pub validation: usize,
@@ -77,7 +77,7 @@ pub struct Occurrence {
     pub part: Part,
 }
 
-impl Report {
+impl DatasetReport {
     /// Copies that are in more than one part.
     pub fn leaks(&self) -> impl Iterator<Item = &Copies> {
         self.duplicates.iter().filter(|copies| copies.leak)
@@ -150,7 +150,7 @@ struct Seen {
 }
 
 /// Reads every picture; a class should have at least `least`. `tick` is called after each picture.
-pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> Report {
+pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> DatasetReport {
     let look = |part, own: &(dyn Dataset + 'static), index| {
         let name = own.name(index);
         let picture = own.picture(index).map_err(|error| reason_without(&name, &error));
@@ -159,7 +159,7 @@ pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> Report {
         Seen { part, name, label: own.label(index), content }
     };
     let Parts { train, validation, test } = parts;
-    let seen = for_each_sample([train, validation, test], |own| own.len(), look);
+    let seen = for_each_sample([train, validation, test], Dataset::len, look);
 
     let names = train.classes();
     let class = |seen: &Seen| names[seen.label].clone();
@@ -197,7 +197,7 @@ pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> Report {
             || (count.validation == 0 && !validation.is_empty())
             || (count.test == 0 && !test.is_empty())
     };
-    Report {
+    DatasetReport {
         train: classes.iter().map(|count| count.train).sum(),
         validation: classes.iter().map(|count| count.validation).sum(),
         test: classes.iter().map(|count| count.test).sum(),
@@ -277,7 +277,7 @@ mod tests {
         Parts { train: toy(train), validation: toy(&[]), test: toy(test) }
     }
 
-    fn report(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)], least: usize) -> Report {
+    fn report(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)], least: usize) -> DatasetReport {
         check(&parts(train, test), least, || {})
     }
 
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn classes_with_few_pictures_or_none_in_a_part_are_told() {
-        let few = |report: Report| report.few.into_iter().map(|count| count.name).collect::<Vec<_>>();
+        let few = |report: DatasetReport| report.few.into_iter().map(|count| count.name).collect::<Vec<_>>();
         assert_eq!(few(report(&[(0, Some(1)), (0, Some(2)), (1, Some(3))], &[], 2)), ["b"]);
         assert_eq!(few(report(&[(0, Some(1))], &[(1, Some(2))], 1)), ["a", "b"], "each is missing on one side");
         assert_eq!(few(report(&[(0, Some(1))], &[], 1)), ["b"], "nothing is left of it");

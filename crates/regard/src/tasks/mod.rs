@@ -17,8 +17,8 @@ use std::path::Path;
 
 use crate::evaluate::TaskInfo;
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Event, ModelCost, NamedModel, NamedResult, Outcome, Ranks, Recipe, Task,
-    TrainOptions, read_recipe_text, read_task, task_of,
+    self, Common, EvalReport, EvalRequest, ModelCost, NamedModel, NamedResult, Ranks, Recipe, Task, TrainEvent,
+    TrainOptions, TrainOutcome, read_recipe_text, read_task, task_of,
 };
 use crate::weights::Progress;
 use crate::{Error, nearest};
@@ -157,8 +157,8 @@ macro_rules! tasks {
                 start: TrainOptions,
                 device: &Device,
                 ranks: &dyn Ranks,
-                watch: &mut dyn FnMut(Event) -> bool,
-            ) -> Result<Outcome, Error> {
+                watch: &mut dyn FnMut(TrainEvent) -> bool,
+            ) -> Result<TrainOutcome, Error> {
                 match self {
                     $(Self::$variant(recipe) => {
                         train::train::<$task>(folder, recipe, start, device, ranks, watch)

@@ -11,10 +11,10 @@ use crate::data::detection::{Histogram, Issue};
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    pub train: PartReport,
-    pub validation: PartReport,
-    pub test: PartReport,
+pub struct ClipReport {
+    pub train: ClipPartReport,
+    pub validation: ClipPartReport,
+    pub test: ClipPartReport,
     /// Clips of each class that can be read.
     pub classes: Vec<ClassCount>,
     /// Classes that are missing in a part that has clips.
@@ -45,7 +45,7 @@ pub struct Report {
 
 /// A part in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PartReport {
+pub struct ClipPartReport {
     /// Clips that can be read.
     pub clips: usize,
     pub frames: usize,
@@ -63,8 +63,8 @@ pub struct BadClip {
     pub reason: String,
 }
 
-impl Report {
-    pub const fn parts(&self) -> [(Part, &PartReport); 3] {
+impl ClipReport {
+    pub const fn parts(&self) -> [(Part, &ClipPartReport); 3] {
         [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)]
     }
 
@@ -106,20 +106,20 @@ enum Fault {
 }
 
 /// Decodes every clip; one should have at least `least` frames. `tick` is called after each.
-pub fn check(parts: &ClipParts, least: usize, tick: impl Fn() + Sync) -> Report {
+pub fn check(parts: &ClipParts, least: usize, tick: impl Fn() + Sync) -> ClipReport {
     let look = |part, own: &(dyn ClipDataset + 'static), index| {
         let seen = Seen { part, name: own.name(index), class: own.class(index), content: content(own, index) };
         tick();
         seen
     };
-    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], |own| own.len(), look);
+    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], ClipDataset::len, look);
 
     let names = parts.train.classes();
     let (leaks, copies) = copies(&seen, names);
-    let mut report = Report {
-        train: PartReport::default(),
-        validation: PartReport::default(),
-        test: PartReport::default(),
+    let mut report = ClipReport {
+        train: ClipPartReport::default(),
+        validation: ClipPartReport::default(),
+        test: ClipPartReport::default(),
         classes: ClassCount::none_of(names),
         lacking: Vec::new(),
         imbalance: None,
@@ -144,7 +144,7 @@ pub fn check(parts: &ClipParts, least: usize, tick: impl Fn() + Sync) -> Report 
     report
 }
 
-impl Report {
+impl ClipReport {
     fn add(&mut self, seen: &Seen, class: &str, least: usize) {
         let bad = |reason: String| BadClip { name: seen.name.clone(), part: seen.part, class: class.into(), reason };
         let content = match &seen.content {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use super::layout::{ClipEntry, Contents, Section};
+use super::layout::{ClipEntry, Contents, ListedPart};
 use super::reader::Video;
 use super::{ClipDataset, ClipLength};
 use crate::Error;
@@ -92,7 +92,7 @@ impl Listing {
 }
 
 /// Where validation and test come from, and which part a section is.
-fn parts(sections: &[Section]) -> (Origins, impl Fn(Option<Part>) -> Part + use<>) {
+fn parts(sections: &[ListedPart]) -> (Origins, impl Fn(Option<Part>) -> Part + use<>) {
     let place = |part| {
         let section = sections.iter().find(|section| section.part == Some(part));
         section.map(|section| Origin::Own(section.place.clone()))
@@ -116,7 +116,7 @@ fn parts(sections: &[Section]) -> (Origins, impl Fn(Option<Part>) -> Part + use<
 }
 
 /// The names of all classes: by number when all are numbers, in the order of the alphabet otherwise.
-fn class_names(sections: &[Section]) -> Vec<String> {
+fn class_names(sections: &[ListedPart]) -> Vec<String> {
     let entries = sections.iter().flat_map(|section| &section.entries);
     let names: BTreeSet<&String> = entries.map(|entry| &entry.class).collect();
     let mut names: Vec<String> = names.into_iter().cloned().collect();

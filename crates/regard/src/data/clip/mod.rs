@@ -8,7 +8,7 @@ mod reader;
 mod sample;
 mod sampling_file;
 
-pub use check::{BadClip, PartReport, Report, check};
+pub use check::{BadClip, ClipPartReport, ClipReport, check};
 pub use encode::encode_apng;
 pub use layout::is_surely_a_clip;
 pub use reader::Video;

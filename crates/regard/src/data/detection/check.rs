@@ -14,10 +14,10 @@ pub const STRIDES: [usize; 3] = [8, 16, 32];
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    pub train: PartReport,
-    pub validation: PartReport,
-    pub test: PartReport,
+pub struct DetectionReport {
+    pub train: DetectionPartReport,
+    pub validation: DetectionPartReport,
+    pub test: DetectionPartReport,
     /// Objects of each class.
     pub classes: Vec<ClassCount>,
     /// Classes that are missing in some parts.
@@ -29,7 +29,7 @@ pub struct Report {
     /// Pictures whose size differs from that in the annotations.
     pub other_sizes: Vec<BadPicture>,
     /// The same pixels in more than one part.
-    pub leaks: Vec<Vec<Occurrence>>,
+    pub leaks: Vec<Vec<LeakedPicture>>,
     /// Whether boxes seem to be `x1, y1, x2, y2` instead of `x, y, w, h`.
     pub looks_like_corners: bool,
     pub exif: Exif,
@@ -43,7 +43,7 @@ pub struct Report {
 
 /// Counts of one part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PartReport {
+pub struct DetectionPartReport {
     pub pictures: usize,
     /// Pictures without objects; these are kept, as background.
     pub without_objects: usize,
@@ -64,7 +64,7 @@ pub struct BadPicture {
 
 /// A picture among its copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Occurrence {
+pub struct LeakedPicture {
     pub name: String,
     pub part: Part,
 }
@@ -126,8 +126,8 @@ impl Histogram {
     }
 }
 
-impl Report {
-    pub fn parts(&self) -> [(Part, &PartReport); 3] {
+impl DetectionReport {
+    pub fn parts(&self) -> [(Part, &DetectionPartReport); 3] {
         [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)]
     }
 
@@ -166,7 +166,7 @@ struct Seen {
 }
 
 /// Reads every picture. `tick` is called after each.
-pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
+pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> DetectionReport {
     let look = |part, own: &(dyn DetectionDataset + 'static), index| {
         let name = own.name(index);
         let content = own.sample(index).map(|(picture, annotations)| {
@@ -178,13 +178,13 @@ pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
         tick();
         Seen { part, name, content, declared: own.declared_size(index), orientation }
     };
-    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], |own| own.len(), look);
+    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], DetectionDataset::len, look);
 
     let names = parts.train.classes();
-    let mut report = Report {
-        train: PartReport::default(),
-        validation: PartReport::default(),
-        test: PartReport::default(),
+    let mut report = DetectionReport {
+        train: DetectionPartReport::default(),
+        validation: DetectionPartReport::default(),
+        test: DetectionPartReport::default(),
         classes: ClassCount::none_of(names),
         in_one_part: Vec::new(),
         issues: parts.issues.clone(),
@@ -310,7 +310,7 @@ impl Exif {
     }
 }
 
-fn leaks(seen: &[Seen]) -> Vec<Vec<Occurrence>> {
+fn leaks(seen: &[Seen]) -> Vec<Vec<LeakedPicture>> {
     let mut by_content: HashMap<[u8; 32], Vec<&Seen>> = HashMap::new();
     for found in seen {
         if let Ok(content) = &found.content {
@@ -318,10 +318,10 @@ fn leaks(seen: &[Seen]) -> Vec<Vec<Occurrence>> {
         }
     }
     let is_leak = |group: &Vec<&Seen>| group.iter().any(|other| other.part != group[0].part);
-    let mut leaks: Vec<Vec<Occurrence>> = by_content
+    let mut leaks: Vec<Vec<LeakedPicture>> = by_content
         .into_values()
         .filter(is_leak)
-        .map(|group| group.iter().map(|seen| Occurrence { name: seen.name.clone(), part: seen.part }).collect())
+        .map(|group| group.iter().map(|seen| LeakedPicture { name: seen.name.clone(), part: seen.part }).collect())
         .collect();
     leaks.sort_by(|a, b| a[0].name.cmp(&b[0].name));
     leaks

@@ -17,7 +17,7 @@ mod sample;
 mod voc;
 mod yolo;
 
-pub use check::{BoxFault, FaultKind, Histogram, PartReport, Report, check};
+pub use check::{BoxFault, DetectionPartReport, DetectionReport, FaultKind, Histogram, check};
 pub use convert::{Converted, Format, convert};
 pub(super) use listing::{Folders, part_of_name};
 pub use listing::{Issue, Severity};

@@ -44,7 +44,7 @@ pub struct TextEntry {
 
 /// What is listed for one part.
 #[derive(Clone, Debug)]
-pub struct Section {
+pub struct ListedPart {
     /// None when nothing says which part it is.
     pub part: Option<Part>,
     /// The file, for people.
@@ -61,7 +61,7 @@ pub struct Section {
     pub missing: Vec<Issue>,
 }
 
-impl Section {
+impl ListedPart {
     pub fn new(part: Option<Part>, file: &Path, kind: TextKind) -> Self {
         Self {
             part,
@@ -143,7 +143,7 @@ struct Entries {
 impl Listing {
     /// # Errors
     /// When there is no text, or texts of different kinds.
-    pub fn new(mut sections: Vec<Section>) -> Result<Self, Error> {
+    pub fn new(mut sections: Vec<ListedPart>) -> Result<Self, Error> {
         let order = [Some(Part::Train), Some(Part::Validation), Some(Part::Test), None];
         sections.sort_by_key(|section| order.iter().position(|part| *part == section.part));
         let places: Vec<String> = sections.iter().map(|section| section.file.display().to_string()).collect();

@@ -25,7 +25,7 @@ mod world;
 pub use answers::{AnswerList, normalised, vqa_score};
 pub use blind::BlindBaseline;
 pub use cache::Cached;
-pub use check::{Answers, PartReport, Report, check, picture_count};
+pub use check::{AnswerStatistics, TextPartReport, VisionLanguageReport, check, picture_count};
 pub use regions::{Crops, GivenBox, OnePicture, Patches, RegionFeatures, RegionPicture, RegionSource};
 pub use stored::{StoredRegions, image_number};
 pub use world::{WorldCaptions, WorldQuestions};
@@ -39,7 +39,7 @@ use super::Picture;
 use super::dataset::{Origin, Origins, Part};
 use super::detection::Issue;
 use crate::Error;
-use listing::{Listing, Section};
+use listing::{ListedPart, Listing};
 
 /// What texts are to their pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -253,7 +253,7 @@ struct TextFormat {
     /// What is there when it is this one.
     files: &'static str,
     is_here: fn(&Path) -> bool,
-    read: fn(&Path) -> Result<Vec<Section>, Error>,
+    read: fn(&Path) -> Result<Vec<ListedPart>, Error>,
 }
 
 const FORMATS: [TextFormat; 5] = [

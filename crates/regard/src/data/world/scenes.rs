@@ -4,7 +4,7 @@
 //! drawn again while it overlaps another by 5 % of the smaller one or more, or when its kind and colour are there already.
 
 use super::draw::{Draw, Sample, Stage};
-use super::garments::{Canvas, Garment, KINDS, Placement};
+use super::garments::{Garment, GarmentCanvas, GarmentPlacement, KINDS};
 use crate::Error;
 use crate::data::detection::{Annotation, DetectionDataset};
 use crate::data::{Part, Picture};
@@ -64,8 +64,8 @@ impl Thing {
         Self { kind, colour, centre, side }
     }
 
-    fn placement(&self) -> Placement {
-        Placement::upright(self.centre, self.side as f64)
+    fn placement(&self) -> GarmentPlacement {
+        GarmentPlacement::upright(self.centre, self.side as f64)
     }
 }
 
@@ -117,7 +117,7 @@ impl Scene {
 
     #[must_use]
     pub fn picture(&self) -> Picture {
-        let mut canvas = Canvas::new(SCENE_SIDE, self.background);
+        let mut canvas = GarmentCanvas::new(SCENE_SIDE, self.background);
         for (thing, garment) in self.things.iter().zip(&self.garments) {
             canvas.paint(garment, thing.colour, &thing.placement());
         }

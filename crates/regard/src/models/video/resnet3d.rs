@@ -120,15 +120,15 @@ impl ResNet3dConfig {
         Ok(ResNet3d { stem: self.stem(device), layer_, fc })
     }
 
-    fn stem(&self, device: &Device) -> Stem {
+    fn stem(&self, device: &Device) -> ResNet3dStem {
         let (channels, width, stride) = (self.channels, self.stem_width, [1, 2, 2]);
         if self.kind != ResNet3dKind::R2plus1d {
             let convolution = clip_convolution([channels, width], [3, 7, 7], stride, device);
-            return Stem::Whole((convolution, BatchNorm::new(width, device)));
+            return ResNet3dStem::Whole((convolution, BatchNorm::new(width, device)));
         }
         // 45 of 64, as in torchvision
         let middle = (width * 45).div_ceil(64);
-        Stem::Factored((
+        ResNet3dStem::Factored((
             clip_convolution([channels, middle], [1, 7, 7], stride, device),
             BatchNorm::new(middle, device),
             Relu::new(),
@@ -181,7 +181,7 @@ fn check_stages(layers: &[usize], widths: &[usize]) -> Result<(), Error> {
 /// The network; made by [`ResNet3dConfig::init`].
 #[derive(Module, Debug)]
 pub struct ResNet3d {
-    pub stem: Stem,
+    pub stem: ResNet3dStem,
     /// The stages: `layer1`, `layer2`, ..
     pub layer_: Vec<Vec<Residual3d>>,
     pub fc: Linear,
@@ -190,7 +190,7 @@ pub struct ResNet3d {
 /// The first convolution, or the two that it consists of, each with its norm.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a network has one
-pub enum Stem {
+pub enum ResNet3dStem {
     Whole((Conv3d, BatchNorm)),
     /// In space, then in time.
     Factored((Conv3d, BatchNorm, Relu, Conv3d, BatchNorm)),
@@ -234,7 +234,7 @@ impl ResNet3d {
     }
 }
 
-impl Stem {
+impl ResNet3dStem {
     fn forward(&self, clip: Tensor<5>) -> Tensor<5> {
         match self {
             Self::Whole((convolution, norm)) => norm.forward_relu(convolution.convolve(clip)),
@@ -289,7 +289,7 @@ fn normed(numbers: [usize; 3], layers: (&Conv3d, &BatchNorm), shape: Vec<usize>,
     shape
 }
 
-impl Costed for Stem {
+impl Costed for ResNet3dStem {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         match self {
             Self::Whole((convolution, norm)) => normed([0, 1, 2], (convolution, norm), shape, ledger),

@@ -49,7 +49,7 @@ pub fn mean_of_views(logits: Tensor<2>, views: usize) -> Tensor<2> {
 
 /// Two classes and how often clips of one are taken for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct ClassPair {
     pub classes: [usize; 2],
     /// Clips of both classes.
     pub clips: u64,
@@ -59,22 +59,22 @@ pub struct Pair {
 
 /// The pairs of classes that are taken for each other, most often first.
 #[must_use]
-pub fn exchanged_pairs(confusion: &Confusion) -> Vec<Pair> {
+pub fn exchanged_pairs(confusion: &Confusion) -> Vec<ClassPair> {
     let classes = confusion.counts.len();
-    let pair = |(one, other): (usize, usize)| Pair {
+    let pair = |(one, other): (usize, usize)| ClassPair {
         classes: [one, other],
         clips: confusion.pictures(one) + confusion.pictures(other),
         exchanged: confusion.counts[one][other] + confusion.counts[other][one],
     };
     let all = (0..classes).flat_map(|one| (one + 1..classes).map(move |other| (one, other)));
-    let mut pairs: Vec<Pair> = all.map(pair).filter(|pair| pair.exchanged > 0).collect();
+    let mut pairs: Vec<ClassPair> = all.map(pair).filter(|pair| pair.exchanged > 0).collect();
     pairs.sort_by_key(|pair| std::cmp::Reverse(pair.exchanged));
     pairs
 }
 
 fn pair_table(confusion: &Confusion, names: &[String]) -> Table {
     let mut table = Table::new().words("classes").numbers("clips").numbers("taken for each other %");
-    for Pair { classes: [one, other], clips, exchanged } in exchanged_pairs(confusion).into_iter().take(PAIRS) {
+    for ClassPair { classes: [one, other], clips, exchanged } in exchanged_pairs(confusion).into_iter().take(PAIRS) {
         table.row([
             format!("{} / {}", names[one], names[other]),
             clips.to_string(),
@@ -123,11 +123,11 @@ pub(super) fn report(evaluation: &ClassificationMetrics, names: &[String], measu
         by_class.insert(name.clone(), one);
     }
     let pairs = exchanged_pairs(confusion);
-    for Pair { classes: [one, other], clips, exchanged } in pairs.iter().take(PAIRS) {
+    for ClassPair { classes: [one, other], clips, exchanged } in pairs.iter().take(PAIRS) {
         let share = *exchanged as f64 / *clips as f64;
         lines.push((format!("{} / {}", names[*one], names[*other]), format!("{} exchanged", percent(share))));
     }
-    let pair = |pair: &Pair| {
+    let pair = |pair: &ClassPair| {
         let [one, other] = pair.classes.map(|class| &names[class]);
         serde_json::json!({ "classes": [one, other], "clips": pair.clips, "exchanged": pair.exchanged })
     };

@@ -12,7 +12,7 @@ mod prepare;
 mod section;
 
 pub use batch::{ClipBatch, ClipPart, ClipSamples};
-pub use measure::{Pair, evaluate, exchanged_pairs, findings, mean_of_views};
+pub use measure::{ClassPair, evaluate, exchanged_pairs, findings, mean_of_views};
 pub use memory::training_bytes;
 pub use objective::ClipLoss;
 pub use prepare::{ClipPreparation, PreparedViews};

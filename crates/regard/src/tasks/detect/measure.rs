@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{DetectionPart, DetectionSamples, mistakes};
 use crate::data::{DetectionPreprocess, Loader, Order};
-use crate::evaluate::coco::{self, CocoEvaluation, Detection, Diagnosis, Truth};
+use crate::evaluate::coco::{self, CocoDetection, CocoEvaluation, CocoTruth, Diagnosis};
 use crate::models::detect::Detector;
 use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, classes};
 use crate::train::EvalReport;
@@ -16,8 +16,8 @@ pub struct DetectionFindings {
     pub classes: Vec<String>,
     /// Ids of all pictures, also of those without objects.
     pub images: Vec<u64>,
-    pub truths: Vec<Truth>,
-    pub detections: Vec<Detection>,
+    pub truths: Vec<CocoTruth>,
+    pub detections: Vec<CocoDetection>,
 }
 
 impl DetectionFindings {
@@ -30,7 +30,7 @@ impl DetectionFindings {
     /// What is wrong among the boxes that would be shown.
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
-        let settings = coco::Settings { score: SHOWN_SCORE, worst: WORST };
+        let settings = coco::DiagnosisOptions { score: SHOWN_SCORE, worst: WORST };
         coco::diagnose(self.classes.len(), &self.truths, &self.detections, settings)
     }
 }
@@ -80,7 +80,7 @@ pub fn detect_all(
         for ((index, size), detections) in batch.indices.iter().zip(&batch.sizes).zip(detections) {
             let image = part.dataset.image_id(*index);
             found.images.push(image);
-            found.truths.extend(part.dataset.annotations(*index)?.iter().map(|one| Truth {
+            found.truths.extend(part.dataset.annotations(*index)?.iter().map(|one| CocoTruth {
                 id: one.id,
                 image,
                 class: numbers[one.class],
@@ -88,7 +88,7 @@ pub fn detect_all(
                 area: one.area,
                 crowd: one.crowd,
             }));
-            found.detections.extend(detections.iter().map(|one| Detection {
+            found.detections.extend(detections.iter().map(|one| CocoDetection {
                 image,
                 class: one.class,
                 bounds: one.bounds.coco(*size),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Recipe, token_loss};
 use crate::Error;
-use crate::data::text::{Pair, read, with_references};
+use crate::data::text::{SentencePair, read, with_references};
 use crate::evaluate::{TranslationScore, score};
 use crate::tasks::sentences::text_part;
 use crate::train::{EvalReport, EvalRequest};
@@ -17,7 +17,7 @@ use crate::translate::Bundle;
 const TOKENS: usize = 2000;
 
 #[derive(Serialize)]
-struct Report {
+struct TranslationReport {
     #[serde(flatten)]
     score: TranslationScore,
     /// Per token, given all previous tokens.
@@ -37,7 +37,7 @@ pub(super) fn evaluate(
 ) -> Result<EvalReport, Error> {
     let pairs = read(Path::new(request.data), text_part(request.part)?, &recipe.own.languages())?;
     let bundle = Bundle::open(request.folder, device)?;
-    let pairs: Vec<Pair> =
+    let pairs: Vec<SentencePair> =
         pairs.into_iter().filter(|pair| !pair.source.is_empty() && !pair.target.is_empty()).collect();
     let start = Instant::now();
     let referenced = with_references(&pairs);
@@ -48,7 +48,7 @@ pub(super) fn evaluate(
     let seconds = start.elapsed().as_secs_f64();
     let references: Vec<Vec<String>> = referenced.iter().map(|one| one.references.clone()).collect();
     let loss = token_loss(&bundle, &pairs, TOKENS)?;
-    let report = Report {
+    let report = TranslationReport {
         score: score(&best, &references),
         perplexity: loss.loss().exp(),
         tokens_foreseen: loss.top1(),
@@ -63,7 +63,7 @@ pub(super) fn evaluate(
     })
 }
 
-impl Report {
+impl TranslationReport {
     fn lines(&self) -> Vec<(String, String)> {
         let Self { score, perplexity, tokens_foreseen, references, beam, seconds } = self;
         let precisions = score.precisions.map(|precision| format!("{precision:.1}")).join(" / ");

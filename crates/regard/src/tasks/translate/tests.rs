@@ -2,7 +2,7 @@ use super::*;
 use crate::data::text::{Pieces, TextPart, read};
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
-use crate::train::{Optimiser, Outcome, Schedule, Shape, read_history};
+use crate::train::{Optimiser, Schedule, ScheduleShape, TrainOutcome, read_history};
 use crate::weights;
 use std::fs;
 use std::path::PathBuf;
@@ -88,9 +88,9 @@ fn sentences_are_learned_by_heart_and_translated() {
     let mut recipe = workspace.recipe().with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 40;
     recipe.common.optimiser = Optimiser::Adamw { rate: 5e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
-    recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
+    recipe.common.schedule = Schedule { shape: ScheduleShape::Constant, warmup: 3.0, ..Schedule::default() };
     (recipe.own.tokens, recipe.own.smoothing, recipe.own.bleu_every) = (200, 0.0, 40);
-    assert_eq!(train_until::<Translation>(&workspace.run("run"), &recipe, None), Outcome::Finished);
+    assert_eq!(train_until::<Translation>(&workspace.run("run"), &recipe, None), TrainOutcome::Finished);
     let history = read_history(&workspace.run("run")).unwrap();
     assert!(history.steps.last().unwrap().loss < 0.1 * history.steps[0].loss);
     assert!(

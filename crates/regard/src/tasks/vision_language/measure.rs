@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 
 use super::VisionLanguage;
-use super::batch::{Targets, VisionLanguageBatch};
+use super::batch::{GoalTargets, VisionLanguageBatch};
 use super::samples::{MEASURED, PreparedText, TextSamples};
 use super::section::Goal;
 use crate::data::vision_language::{RegionFeatures, VisionLanguageDataset};
@@ -183,7 +183,7 @@ impl MeasuredPart<'_> {
                 .collect();
             for rows in hidden.chunks(4 * own.batch) {
                 let batch = VisionLanguageBatch::hiding(rows, tokenizer.special());
-                let Targets::Words(right) = &batch.targets else { continue };
+                let GoalTargets::Words(right) = &batch.targets else { continue };
                 let hits = |batch: &VisionLanguageBatch| -> Result<usize, Error> {
                     let logits = self.forward(model, batch).words.ok_or_else(|| no_head("words"))?;
                     let best = best_of_rows(logits);
@@ -216,7 +216,7 @@ impl MeasuredPart<'_> {
         let (mut right, mut count, total) = (0, 0, self.samples.len());
         for texts in self.batches(total) {
             let batch = VisionLanguageBatch::new(&texts?, Goal::Matching, &self.task.masking());
-            let Targets::Matched(matched) = &batch.targets else { continue };
+            let GoalTargets::Matched(matched) = &batch.targets else { continue };
             let scores = self.matching_scores(model, &batch)?;
             right += scores.iter().zip(matched).filter(|(score, matched)| (**score > 0.0) == **matched).count();
             count += matched.len();

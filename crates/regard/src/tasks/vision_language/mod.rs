@@ -15,8 +15,8 @@ mod samples;
 mod section;
 mod start;
 
-pub use batch::{Masking, RegionBatch, Targets, VisionLanguageBatch};
-pub use bundle::{Answered, BundleFiles, SaidAnswer, VisionLanguageBundle};
+pub use batch::{GoalTargets, Masking, RegionBatch, VisionLanguageBatch};
+pub use bundle::{BundleFiles, ScoredAnswer, VisionLanguageBundle, VqaOutput};
 pub use embedded::{EMBEDDED_ANSWERERS, EmbeddedAnswerer};
 pub use objective::VisionLanguageLoss;
 pub use regions::{DetectedFeature, DetectedLimits, DetectedRegions, RegionRecipe};

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::data::vision_language::TextKind;
 use crate::models::vision_language::{self, AnswerHead, VisionLanguageConfig};
 use crate::random::{Purpose, generator};
-use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
+use crate::train::{Common, Optimiser, Schedule, ScheduleShape, Section, check_positive, check_share};
 
 /// What a step learns. One is drawn for each step, as UNITER does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ impl Section for VisionLanguageSection {
             epochs: 10,
             clip: 1.0,
             optimiser: Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.98], epsilon: 1e-8, decay: 0.01 },
-            schedule: Schedule { shape: Shape::Cosine, warmup: 0.5, ..Schedule::default() },
+            schedule: Schedule { shape: ScheduleShape::Cosine, warmup: 0.5, ..Schedule::default() },
             ..Common::default()
         }
     }

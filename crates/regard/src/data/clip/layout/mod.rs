@@ -26,7 +26,7 @@ pub struct ClipEntry {
 
 /// The clips of one part.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct ListedPart {
     /// None when nothing says which part it is.
     pub part: Option<Part>,
     /// The file or folder, for people.
@@ -39,7 +39,7 @@ pub struct Section {
 pub struct Contents {
     /// In the order of their labels; none when they are known by the clips alone.
     pub classes: Option<Vec<String>>,
-    pub sections: Vec<Section>,
+    pub sections: Vec<ListedPart>,
     pub issues: Vec<Issue>,
 }
 

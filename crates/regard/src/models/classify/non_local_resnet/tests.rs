@@ -12,7 +12,7 @@ fn ledger(config: &NonLocalResNetConfig) -> Ledger {
     Ledger::of(&config.init(&device::cpu()).unwrap(), [config.channels, rows, columns])
 }
 
-fn tiny(placement: Placement, affinity: Affinity) -> NonLocalResNetConfig {
+fn tiny(placement: NonLocalPlacement, affinity: Affinity) -> NonLocalResNetConfig {
     NonLocalResNetConfig {
         layers: vec![1, 2, 3, 1],
         widths: vec![4, 4, 8, 8],
@@ -27,9 +27,9 @@ fn tiny(placement: Placement, affinity: Affinity) -> NonLocalResNetConfig {
 #[test]
 fn blocks_stand_where_the_paper_puts_them() {
     let places = |placement| NonLocalResNetConfig::resnet50(placement, Affinity::Gaussian).places();
-    assert_eq!(places(Placement::BeforeLast), [[2, 4]]);
-    assert_eq!(places(Placement::EverySecond), [[1, 1], [1, 3], [2, 1], [2, 3], [2, 5]]);
-    assert_eq!(places(Placement::Every).len(), 10);
+    assert_eq!(places(NonLocalPlacement::BeforeLast), [[2, 4]]);
+    assert_eq!(places(NonLocalPlacement::EverySecond), [[1, 1], [1, 3], [2, 1], [2, 3], [2, 5]]);
+    assert_eq!(places(NonLocalPlacement::Every).len(), 10);
 }
 
 /// Ones where a fresh block has zeros that hide what is before them, and a ReLU of pairs that is open.
@@ -47,7 +47,7 @@ fn awake(mut model: NonLocalResNet) -> NonLocalResNet {
 
 #[test]
 fn a_block_that_is_awake_changes_the_logits() {
-    for placement in [Placement::BeforeLast, Placement::EverySecond, Placement::Every] {
+    for placement in [NonLocalPlacement::BeforeLast, NonLocalPlacement::EverySecond, NonLocalPlacement::Every] {
         let model = tiny(placement, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
         let images = random([1, 3, 16, 16], 1);
         let logits = |model: &NonLocalResNet| values(&model.forward(images.clone(), &mut Pass::silent()));
@@ -57,7 +57,7 @@ fn a_block_that_is_awake_changes_the_logits() {
 
 #[test]
 fn weights_are_recorded_for_every_place() {
-    let model = tiny(Placement::EverySecond, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
+    let model = tiny(NonLocalPlacement::EverySecond, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
     let mut pass = Pass::recording();
     model.forward(random([2, 3, 16, 12], 1), &mut pass);
     let trace = pass.into_trace();
@@ -75,9 +75,11 @@ fn parameters_and_multiply_adds_are_the_resnets_and_the_blocks() {
     let (base_parameters, base_macs) = (25_557_032, 4_089_184_256);
     // theta, phi, g and W_z with biases, and a norm: per block of C channels
     let block = |c: u64| 4 * c * c / 2 + 3 * c / 2 + c + 2 * c;
-    for (placement, second, third) in
-        [(Placement::BeforeLast, 0, 1), (Placement::EverySecond, 2, 3), (Placement::Every, 4, 6)]
-    {
+    for (placement, second, third) in [
+        (NonLocalPlacement::BeforeLast, 0, 1),
+        (NonLocalPlacement::EverySecond, 2, 3),
+        (NonLocalPlacement::Every, 4, 6),
+    ] {
         let ledger = ledger(&NonLocalResNetConfig::resnet50(placement, Affinity::EmbeddedGaussian));
         let parameters = base_parameters + second * block(512) + third * block(1024);
         assert_eq!(ledger.parameters(), parameters, "{placement:?}");
@@ -127,7 +129,7 @@ fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
     device.seed(1); // others may draw a unit that no picture wakes
     for affinity in AFFINITIES {
-        let config = NonLocalResNetConfig { channels: 2, classes: 3, ..tiny(Placement::Every, affinity) };
+        let config = NonLocalResNetConfig { channels: 2, classes: 3, ..tiny(NonLocalPlacement::Every, affinity) };
         let model = awake(config.init(&device).unwrap());
         let logits = model.forward(random_on([2, 2, 24, 24], 1, &device), &mut Pass::silent());
         let gradients = logits.powi_scalar(2).sum().backward();
@@ -147,14 +149,14 @@ fn pictures_of_other_channels_are_refused() {
 
 #[test]
 fn what_cannot_work_is_named() {
-    let good = tiny(Placement::EverySecond, Affinity::EmbeddedGaussian);
+    let good = tiny(NonLocalPlacement::EverySecond, Affinity::EmbeddedGaussian);
     let refusal = |config: NonLocalResNetConfig| config.init(&device::cpu()).unwrap_err().to_string();
     assert_eq!(
         refusal(NonLocalResNetConfig { layers: vec![3, 1, 1, 3], ..good.clone() }),
         "`placement`: finds no place in the second and third stage of layers [3, 1, 1, 3]"
     );
     assert_eq!(
-        refusal(NonLocalResNetConfig { layers: vec![3, 1], placement: Placement::BeforeLast, ..good.clone() }),
+        refusal(NonLocalResNetConfig { layers: vec![3, 1], placement: NonLocalPlacement::BeforeLast, ..good.clone() }),
         "`placement`: finds no place in the second and third stage of layers [3, 1]"
     );
     assert_eq!(
