@@ -90,7 +90,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let candidates = args.candidates.resolve()?;
     let pictures = args.source.open(own_data, candidates.iter().any(Candidate::is_trained_here))?;
     let unreadable = if args.robustness {
-        turn(args, &candidates, &pictures, device, out)?
+        measure_robustness(args, &candidates, &pictures, device, out)?
     } else {
         let [candidate] = &candidates[..] else {
             return Err(Failure::input(
@@ -198,7 +198,7 @@ fn measure(
 }
 
 /// Evaluates every model under every rotation and flip; returns the number of unreadable pictures.
-fn turn(
+fn measure_robustness(
     args: &Args,
     candidates: &[Candidate],
     pictures: &Pictures,
@@ -221,7 +221,7 @@ fn turn(
         rows.push(robustness);
     }
     if args.json {
-        print::turned_json(&rows, out)?;
+        print::robustness_json(&rows, out)?;
     } else {
         write!(out, "{}", regard::report::robustness(&rows).text())?;
     }

@@ -110,7 +110,7 @@ impl ClassificationReport<'_> {
 }
 
 /// The table of rotated and flipped pictures, as JSON.
-pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Failure> {
+pub fn robustness_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct RobustnessRow<'a> {
         model: &'a str,
@@ -118,13 +118,14 @@ pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Fail
         top1: BTreeMap<String, f64>,
         drop: BTreeMap<String, f64>,
     }
-    let by_turn =
-        |value: &dyn Fn(Rotation) -> f64| Rotation::ALL.map(|turn| (turn.name().to_string(), value(turn))).into();
+    let by_rotation = |value: &dyn Fn(Rotation) -> f64| {
+        Rotation::ALL.map(|rotation| (rotation.name().to_string(), value(rotation))).into()
+    };
     let rows = rows.iter().map(|row| RobustnessRow {
         model: &row.name,
         pictures: row.accuracy[0].pictures,
-        top1: by_turn(&|turn| row.top1(turn)),
-        drop: by_turn(&|turn| row.drop(turn)),
+        top1: by_rotation(&|rotation| row.top1(rotation)),
+        drop: by_rotation(&|rotation| row.drop(rotation)),
     });
     print_json(&rows.collect::<Vec<_>>(), out)
 }

@@ -78,22 +78,22 @@ impl Robustness {
         labels: &[usize],
         answer: impl Fn(Tensor<4>) -> Tensor<2>,
     ) -> Result<(), Error> {
-        for (turn, accuracy) in Rotation::ALL.into_iter().zip(&mut self.accuracy) {
-            accuracy.add(answer(turn.apply(images.clone())?), labels);
+        for (rotation, accuracy) in Rotation::ALL.into_iter().zip(&mut self.accuracy) {
+            accuracy.add(answer(rotation.apply(images.clone())?), labels);
         }
         Ok(())
     }
 
     /// Top-1 accuracy on one version.
     #[must_use]
-    pub fn top1(&self, turn: Rotation) -> f64 {
-        self.accuracy[turn as usize].top1()
+    pub fn top1(&self, rotation: Rotation) -> f64 {
+        self.accuracy[rotation as usize].top1()
     }
 
     /// The drop in accuracy on one version.
     #[must_use]
-    pub fn drop(&self, turn: Rotation) -> f64 {
-        self.top1(Rotation::None) - self.top1(turn)
+    pub fn drop(&self, rotation: Rotation) -> f64 {
+        self.top1(Rotation::None) - self.top1(rotation)
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn every_turn_is_what_a_viewer_would_draw() {
         let before = images(&[1., 2., 3., 4., 5., 6., 7., 8., 9.], [1, 1, 3, 3]);
-        let turned = |turn: Rotation| numbers(turn.apply(before.clone()).unwrap());
+        let turned = |rotation: Rotation| numbers(rotation.apply(before.clone()).unwrap());
         assert_eq!(turned(Rotation::None), [1., 2., 3., 4., 5., 6., 7., 8., 9.]);
         assert_eq!(turned(Rotation::Clockwise90), [7., 4., 1., 8., 5., 2., 9., 6., 3.]);
         assert_eq!(turned(Rotation::Clockwise180), [9., 8., 7., 6., 5., 4., 3., 2., 1.]);
@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn only_quarter_turns_need_square_images() {
         let wide = images(&[1., 2., 3., 4., 5., 6.], [1, 1, 2, 3]);
-        for turn in Rotation::ALL {
-            match turn {
+        for rotation in Rotation::ALL {
+            match rotation {
                 Rotation::Clockwise90 | Rotation::Clockwise270 => {
-                    let error = turn.apply(wide.clone()).unwrap_err().to_string();
+                    let error = rotation.apply(wide.clone()).unwrap_err().to_string();
                     assert!(error.contains("2 rows and 3 columns"), "{error}");
                 }
-                _ => assert_eq!(turn.apply(wide.clone()).unwrap().dims(), [1, 1, 2, 3]),
+                _ => assert_eq!(rotation.apply(wide.clone()).unwrap().dims(), [1, 1, 2, 3]),
             }
         }
     }
@@ -157,7 +157,7 @@ mod tests {
         };
         let mut robustness = Robustness { name: "corner".into(), ..Robustness::default() };
         robustness.add(images(&[1., 1., -1., -1.], [1, 1, 2, 2]), &[0], answer).unwrap();
-        let right = Rotation::ALL.map(|turn| robustness.top1(turn));
+        let right = Rotation::ALL.map(|rotation| robustness.top1(rotation));
         assert_eq!(right, [1.0, 0.0, 0.0, 1.0, 0.0]);
         assert_eq!((robustness.drop(Rotation::Clockwise90), robustness.drop(Rotation::Clockwise270)), (1.0, 0.0));
     }

@@ -39,13 +39,13 @@ pub struct GridPosition {
     dim: usize,
 }
 
-/// A map's size, and where it is padding.
+/// A map's size, and which cells are padding.
 #[derive(Clone, Debug)]
 pub struct Cells {
     pub batch: usize,
     /// Rows and columns.
     pub size: [usize; 2],
-    /// `[B, H, W]`, true for padding; none when there is none.
+    /// `[B, H, W]`, true for padding; `None` without padding.
     pub padding: Option<Tensor<3, Bool>>,
 }
 
@@ -115,7 +115,7 @@ pub fn sine_of_points(points: Tensor<2>, dim: usize) -> Tensor<2> {
 impl Cells {
     /// Row and column of every cell in its picture, counted without padding from 1; as fractions of the last if normalised.
     ///
-    /// One picture stands for all when there is no padding.
+    /// Without padding one picture is enough for the whole batch.
     fn places(&self, normalised: bool) -> Vec<[f64; 2]> {
         const EPSILON: f64 = 1e-6;
         let [rows, columns] = self.size;

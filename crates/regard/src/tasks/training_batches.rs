@@ -23,7 +23,7 @@ impl TrainingBatches<'_> {
         let Self { common, samples, batch, repeats, .. } = *self;
         let accumulate = common.accumulate;
         if !batch.is_multiple_of(accumulate * ranks) {
-            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
+            let reason = format!("must be divisible by {ranks} ranks x {accumulate} parts of a step, got {batch}");
             return Err(Error::config("batch", reason));
         }
         let order = Order { samples, batch: batch / accumulate, repeats, seed: Some(common.seed), rank, ranks };
@@ -36,7 +36,7 @@ impl TrainingBatches<'_> {
         let Self { common, items, samples, batch, .. } = self;
         let steps = self.order(Share { rank: 0, ranks })?.steps() / common.accumulate;
         if steps == 0 {
-            let reason = format!("{samples} training {items} are less than a batch of {batch}");
+            let reason = format!("{samples} training {items} are fewer than a batch of {batch}");
             return Err(Error::config("batch", reason));
         }
         Ok(steps)

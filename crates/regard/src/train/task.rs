@@ -1,8 +1,8 @@
 //! What the engine and the loop ask of a task: they know no task by name.
 //!
 //! A task is a file or folder of `tasks/`. It says what a sample is and how samples become batches (`steps`), how outputs
-//! become a loss (its [`Objective`]), which numbers measure it and which one decides (`METRICS`), how outputs become answers
-//! for a person (`measure`), and which keys of a recipe are its own ([`Section`]).
+//! become a loss (its [`Objective`]), which numbers measure it and which one decides (`METRICS`), how outputs become figures and
+//! predictions for a report (`measure`), and which keys of a recipe are its own ([`Section`]).
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -36,7 +36,7 @@ pub trait Objective: Debug {
         &[]
     }
 
-    /// What a person would call the samples of a batch, for errors; empty where they have no names.
+    /// Names of the samples of a batch for errors; empty if they have none.
     fn names(&self, _: &Self::Batch) -> Vec<String> {
         Vec::new()
     }
@@ -111,7 +111,7 @@ impl Split {
 pub struct Measured {
     /// By the names of the task's metrics.
     pub values: Values,
-    /// What a person may want to see beside them.
+    /// Facts, figures and tables for a report.
     pub findings: Findings,
 }
 
@@ -233,7 +233,7 @@ pub trait Task: Debug + Sized {
     /// Opens the data; `kept` holds those files of [`KEPT`](Self::KEPT) that the run has already.
     ///
     /// # Errors
-    /// When there is no such data, or the model cannot be so.
+    /// When there is no such data, or the model cannot be configured for it.
     fn open(recipe: &Recipe<Self::Section>, kept: &BTreeMap<String, String>) -> Result<Self, Error>;
 
     /// Files of the run folder, by name: what is needed to use the weights.
@@ -275,7 +275,7 @@ pub trait Task: Debug + Sized {
     /// The cost of the model for its nominal input.
     ///
     /// # Errors
-    /// When the model cannot be so.
+    /// When the configuration is invalid.
     fn cost(&self) -> Result<ModelCost, Error>;
 
     /// Measures the best weights of a run, for `regard eval`: by default as after its last epoch. `recipe` is the run's.

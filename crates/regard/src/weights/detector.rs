@@ -194,7 +194,7 @@ impl DetectorSource {
             Weights::Fresh => {
                 device.seed(0);
                 let model = self.config.init(device)?;
-                // parameters come to be when they are first used; a copy would draw its own
+                // parameters are initialised on first use; a copy would draw its own
                 tensors(&model);
                 model
             }

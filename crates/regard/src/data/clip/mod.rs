@@ -40,7 +40,7 @@ pub trait ClipDataset: Debug + Send + Sync {
     /// The label of a clip.
     fn class(&self, index: usize) -> usize;
 
-    /// What a person would call a clip: its path, or the name of a set and a number in it.
+    /// The clip's name for messages: its path, or the name of a set and a number in it.
     fn name(&self, index: usize) -> String;
 
     /// How long a clip is; of a file, only what it says of itself is read.

@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(opened(&three, Part::Test).unwrap().0, ["t.png 0"]);
             assert_eq!(opened(&three, Part::Train).unwrap().0.len(), 20);
             assert_eq!(origins(&three), [format!("rows of `{validation}`"), "rows of `test`".into()]);
-            // as ImageNet has it
+            // as in ImageNet
             let two = format!("{train}v.png,0,{validation}\n");
             assert_eq!(opened(&two, Part::Test).unwrap().0, ["v.png 0"]);
             assert_eq!(opened(&two, Part::Validation).unwrap().0.len(), 2);

@@ -225,7 +225,7 @@ fn answers(parts: &VisionLanguageParts, samples: &[Vec<TextSample>]) -> AnswerSt
     }
 }
 
-/// Texts whose answer nobody has to look for.
+/// Texts that can be answered without looking at the picture.
 fn predictable(train: &[TextSample], blind: &BlindBaseline) -> Vec<(String, String, usize)> {
     let mut by_text: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for sample in train {

@@ -58,7 +58,7 @@ pub enum TextKind {
 pub struct TextSample {
     pub text: String,
     /// Answers with their scores from 0 to 1: of a question, what people said; of a statement, `true` or `false`. Empty for a
-    /// caption, and where nobody knows.
+    /// caption, and if unknown.
     pub answers: Vec<(String, f32)>,
     /// Index in [`VisionLanguageDataset::groups`].
     pub group: Option<usize>,
@@ -81,7 +81,7 @@ pub trait VisionLanguageDataset: Debug + Send + Sync {
     /// When it cannot be read.
     fn sample(&self, index: usize) -> Result<TextSample, Error>;
 
-    /// A caption of the same picture that is wrong by one word; none where nobody can tell. It follows from the draw alone.
+    /// A caption of the same picture that is wrong by one word; none if it cannot be made. It depends only on the draw.
     fn hard_negative(&self, _index: usize, _draw_id: [u64; 2]) -> Option<String> {
         None
     }
@@ -98,7 +98,7 @@ pub trait VisionLanguageDataset: Debug + Send + Sync {
     /// When it cannot be read; the error names the file.
     fn picture(&self, index: usize, which: usize) -> Result<Picture, Error>;
 
-    /// What a person would call the picture: its path, or the name of a set and a number in it.
+    /// The picture's name for messages: its path, or the name of a set and a number in it.
     fn picture_name(&self, index: usize, which: usize) -> String;
 
     /// The file of a picture; none when it is in no file.
@@ -119,7 +119,7 @@ pub trait VisionLanguageDataset: Debug + Send + Sync {
         &[]
     }
 
-    /// What a person would call a text, for errors.
+    /// The text's name for errors.
     fn name(&self, index: usize) -> String;
 
     /// Kinds of questions, such as templates.

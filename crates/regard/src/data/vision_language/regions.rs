@@ -25,7 +25,7 @@ pub struct RegionFeatures {
     pub features: Vec<f32>,
     /// Left, top, right and bottom as shares of the picture.
     pub boxes: Vec<[f32; 4]>,
-    /// `[R, C]`: probabilities, the first of which is that of the background. Empty where nobody knows.
+    /// `[R, C]`: probabilities, the first of which is that of the background. Empty if unknown.
     pub classes: Vec<f32>,
 }
 
@@ -56,7 +56,7 @@ impl RegionFeatures {
 
 /// A picture whose regions are wanted; it is read only if the source needs it.
 pub trait RegionPicture {
-    /// What a person would call it.
+    /// Its name for messages.
     fn name(&self) -> String;
 
     /// # Errors
@@ -112,7 +112,7 @@ pub trait RegionSource: Debug + Send + Sync {
     /// Numbers of a feature, `F`.
     fn width(&self) -> usize;
 
-    /// Classes of a region with the background, `C`; 0 where nobody knows.
+    /// Classes of a region with the background, `C`; 0 if unknown.
     fn classes(&self) -> usize;
 
     /// The regions of a picture, at least one.

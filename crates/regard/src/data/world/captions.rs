@@ -1,6 +1,6 @@
 //! Sentences that tell what is in a scene, and sentences that nearly do.
 //!
-//! Two things are told by their relation along the axis on which their centres differ more, from either side; others are listed
+//! Two things are described by their relation along the axis on which their centres differ more, from either side; others are listed
 //! from left to right.
 
 use super::draw::{Draw, Sample, Stage};

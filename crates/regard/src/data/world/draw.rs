@@ -13,7 +13,7 @@ pub enum Sample {
     Clip = 1,
     /// A scene that has the answer to a question.
     Question = 2,
-    /// How a scene is told.
+    /// The wording of a scene.
     Caption = 9,
     /// Boxes as somebody would draw them around what is in a scene.
     Region = 10,

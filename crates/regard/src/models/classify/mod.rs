@@ -236,7 +236,7 @@ impl AnyPreset {
 config::config_methods!(ModelConfig);
 
 impl ModelConfig {
-    /// The family's name, as `model = ".."` has it.
+    /// The family's name, as in `model = ".."`.
     pub fn family(&self) -> String {
         let value = serde_json::to_value(self).expect("a configuration is plain data");
         value["model"].as_str().expect("the tag is text").to_string()

@@ -1,8 +1,8 @@
-//! Non-local ResNet: a residual network in which, at some depths, every position looks at every other.
+//! Non-local ResNet: a residual network in which, at some depths, every position attends to every other.
 //! Wang et al. 2018, "Non-local Neural Networks", arXiv:1711.07971.
 //!
-//! The paper's networks are for video; this is their image form. Non-local blocks start as the identity and stand
-//! between residual blocks, whose names stay torchvision's: a trained ResNet can be put in.
+//! The paper's networks are for video; this is their image form. Non-local blocks start as the identity and are
+//! inserted between residual blocks, whose names stay torchvision's, so that a trained ResNet loads.
 //! Differences from facebookresearch/video-nonlocal-net: the last norm of a residual block starts at one, not zero;
 //! no dropout before the classifier.
 
@@ -36,11 +36,11 @@ pub struct NonLocalResNetConfig {
     pub block: ResidualBlock,
     pub stem: ResidualStem,
     pub stem_width: usize,
-    /// Blocks of each stage; the second and the third (the paper's res3 and res4) have places for non-local blocks.
+    /// Blocks of each stage; the second and the third (the paper's res3 and res4) can have non-local blocks.
     pub layers: Vec<usize>,
     /// Width of each stage.
     pub widths: Vec<usize>,
-    /// Where non-local blocks stand.
+    /// Where the non-local blocks are.
     pub placement: NonLocalPlacement,
     /// How two positions are compared.
     pub affinity: Affinity,
@@ -54,7 +54,7 @@ pub struct NonLocalResNetConfig {
     pub scale: bool,
 }
 
-/// Where non-local blocks stand, with their number in ResNet-50.
+/// Where the non-local blocks are, with their number in ResNet-50.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NonLocalPlacement {

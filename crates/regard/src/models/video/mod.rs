@@ -71,7 +71,7 @@ macro_rules! families {
                 }
             }
 
-            /// The family's name, as `model = ".."` has it.
+            /// The family's name, as in `model = ".."`.
             #[must_use]
             pub const fn family(&self) -> &'static str {
                 match self {

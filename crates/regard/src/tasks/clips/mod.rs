@@ -53,7 +53,7 @@ impl ClipClassification {
     /// Opens the data of a recipe and makes the model fit its classes.
     ///
     /// # Errors
-    /// When there is no such data, or the model cannot be so.
+    /// When there is no such data, or the model cannot be configured for it.
     pub fn of(recipe: &Recipe) -> Result<Self, Error> {
         let part = |part, most| Ok::<_, Error>(ClipPart::first_per_class(clip::open(&recipe.common.data, part)?, most));
         let [train, validation] = recipe.common.validation.parts();

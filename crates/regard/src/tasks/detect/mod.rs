@@ -91,7 +91,7 @@ impl ObjectDetection {
     /// Opens the data of a recipe and makes the detector fit its classes.
     ///
     /// # Errors
-    /// When there is no such data, or the detector cannot be so.
+    /// When there is no such data, or the detector cannot be configured for it.
     pub fn of(recipe: &Recipe) -> Result<Self, Error> {
         let part = |part, most| Ok::<_, Error>(DetectionPart::first(detection::open(&recipe.common.data, part)?, most));
         let [train, validation] = recipe.common.validation.parts();

@@ -41,7 +41,7 @@ fn recipe(model: &str) -> Recipe {
     Recipe::from_toml(&text).unwrap()
 }
 
-/// What a run leaves for whoever uses its weights.
+/// The files of a run that are needed to use its weights.
 const FILES: [&str; 6] =
     ["best.safetensors", "last.safetensors", "recipe.toml", "model.toml", "preprocess.toml", "classes.txt"];
 

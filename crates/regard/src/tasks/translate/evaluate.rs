@@ -23,7 +23,8 @@ struct TranslationReport {
     /// Per token, given all previous tokens.
     perplexity: f64,
     /// Fraction of right predictions.
-    tokens_foreseen: f64,
+    #[serde(rename = "tokens_foreseen")]
+    token_accuracy: f64,
     references: usize,
     beam: usize,
     seconds: f64,
@@ -51,7 +52,7 @@ pub(super) fn evaluate(
     let report = TranslationReport {
         score: score(&best, &references),
         perplexity: loss.loss().exp(),
-        tokens_foreseen: loss.top1(),
+        token_accuracy: loss.top1(),
         references: references.iter().map(Vec::len).sum(),
         beam: search.beam,
         seconds,
@@ -65,14 +66,14 @@ pub(super) fn evaluate(
 
 impl TranslationReport {
     fn lines(&self) -> Vec<(String, String)> {
-        let Self { score, perplexity, tokens_foreseen, references, beam, seconds } = self;
+        let Self { score, perplexity, token_accuracy, references, beam, seconds } = self;
         let precisions = score.precisions.map(|precision| format!("{precision:.1}")).join(" / ");
         let lines = [
             ("BLEU", format!("{:.2}", score.bleu)),
             ("chrF", format!("{:.2}", score.chrf)),
             ("precisions", format!("{precisions} (brevity {:.3})", score.brevity_penalty)),
             ("perplexity", format!("{perplexity:.3}")),
-            ("tokens", format!("{:.2} % predicted", 100.0 * tokens_foreseen)),
+            ("tokens", format!("{:.2} % predicted", 100.0 * token_accuracy)),
             ("sentences", format!("{} with {references} references, beam {beam}", score.sentences)),
             ("speed", format!("{:.1} sentences/s", score.sentences as f64 / seconds)),
         ];

@@ -206,7 +206,7 @@ impl MeasuredPart<'_> {
         Ok(())
     }
 
-    /// How often it is told whether a text is about the picture; half of them are wrong.
+    /// How often a text is recognised as about the picture or not; half of them are not.
     fn matching(
         &self,
         model: &VisionLanguageModel,

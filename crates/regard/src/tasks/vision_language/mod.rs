@@ -225,7 +225,7 @@ fn check_goals(
             return Err(Error::Field { field: field(), reason: "captions have no answers".into() });
         }
         if goal.needs_classes() && source.is_some_and(|source| source.classes() == 0) {
-            let reason = "nobody knows the classes of these regions; `region-features` needs none".into();
+            let reason = "these regions have no known classes; `region-features` needs none".into();
             return Err(Error::Field { field: field(), reason });
         }
     }

@@ -60,10 +60,10 @@ impl Goal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnswerLoss {
-    /// Cross-entropy with the scores as a distribution, as `VisualBERT` has it.
+    /// Cross-entropy with the scores as a distribution, as in `VisualBERT`.
     #[default]
     CrossEntropy,
-    /// A yes or no for each answer, with its score, as UNITER and `ViLBERT` have it.
+    /// A yes or no for each answer, with its score, as in UNITER and `ViLBERT`.
     Binary,
 }
 

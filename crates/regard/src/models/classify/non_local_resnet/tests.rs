@@ -32,8 +32,8 @@ fn blocks_stand_where_the_paper_puts_them() {
     assert_eq!(places(NonLocalPlacement::Every).len(), 10);
 }
 
-/// Ones where a fresh block has zeros that hide what is before them, and a ReLU of pairs that is open.
-fn awake(mut model: NonLocalResNet) -> NonLocalResNet {
+/// A fresh block's norm has weight zero, which hides the block: ones instead, and biases that keep the ReLU of pairs active.
+fn with_active_blocks(mut model: NonLocalResNet) -> NonLocalResNet {
     let ones = |parameter: &Param<Tensor<1>>| Param::from_tensor(parameter.val().ones_like().detach());
     for block in &mut model.non_local {
         block.norm.gamma = ones(&block.norm.gamma);
@@ -46,12 +46,12 @@ fn awake(mut model: NonLocalResNet) -> NonLocalResNet {
 }
 
 #[test]
-fn a_block_that_is_awake_changes_the_logits() {
+fn a_block_with_an_active_norm_changes_the_logits() {
     for placement in [NonLocalPlacement::BeforeLast, NonLocalPlacement::EverySecond, NonLocalPlacement::Every] {
         let model = tiny(placement, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
         let images = random([1, 3, 16, 16], 1);
         let logits = |model: &NonLocalResNet| values(&model.forward(images.clone(), &mut Pass::silent()));
-        assert_ne!(logits(&model), logits(&awake(model.clone())));
+        assert_ne!(logits(&model), logits(&with_active_blocks(model.clone())));
     }
 }
 
@@ -113,7 +113,7 @@ fn presets_give_finite_logits() {
     for preset in PRESETS {
         let config = (preset.config)();
         let images = random([1, config.channels, config.image[0], config.image[1]], 1);
-        let mut model = awake(config.init(&device::cpu()).unwrap());
+        let mut model = with_active_blocks(config.init(&device::cpu()).unwrap());
         if let Some(NonLocalResNet { conv1, bn1, layer_, fc, .. }) = drawn.take() {
             model = NonLocalResNet { conv1, bn1, layer_, fc, ..model };
         }
@@ -127,10 +127,10 @@ fn presets_give_finite_logits() {
 #[test]
 fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
-    device.seed(1); // others may draw a unit that no picture wakes
+    device.seed(1); // with other seeds a ReLU may be dead for every picture
     for affinity in AFFINITIES {
         let config = NonLocalResNetConfig { channels: 2, classes: 3, ..tiny(NonLocalPlacement::Every, affinity) };
-        let model = awake(config.init(&device).unwrap());
+        let model = with_active_blocks(config.init(&device).unwrap());
         let logits = model.forward(random_on([2, 2, 24, 24], 1, &device), &mut Pass::silent());
         let gradients = logits.powi_scalar(2).sum().backward();
         let mut unreached = without_gradient(&model, &gradients);

@@ -90,7 +90,7 @@ fn the_fully_convolutional_test_equals_the_released_code() {
 #[test]
 fn gradients_are_those_of_the_released_code() {
     let (fixture, device) = (Fixture::load("nonlocal_i3d"), device::cpu().autodiff());
-    // with running statistics, as the fixture has it
+    // with running statistics, as in the fixture
     let model = fill(config(&fixture).init(&device).unwrap(), &ours(&fixture)).unwrap();
     let model = frozen_norms(model);
     let clips = Clips { pixels: fixture.tensor_on("io/input", &device) };

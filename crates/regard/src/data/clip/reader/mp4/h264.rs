@@ -97,7 +97,7 @@ pub fn frames(mp4: &Mp4, input: &ClipSource, wanted: &[usize], sink: Sink<'_>) -
     for &number in wanted {
         let sample = mp4.shown[number];
         let key = key_before(mp4, &header, &mut open, &ranks, sample)?;
-        // a later key frame leaves out what nobody wants
+        // starting at a later key frame skips frames that are not wanted
         if run.as_ref().is_none_or(|run| key > run.next || ranks[sample] < run.rank) {
             run = Some(Run::new(key, ranks[key])?);
         }
