@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 /// Number of problems listed per kind; JSON has all.
-pub(super) const LISTED: usize = 10;
+const LISTED: usize = 10;
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -86,14 +86,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     } else {
         print(&report, layout, &origins, args.least, out)?;
     }
-    match report.problems() {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
-            Err(Failure::found(format!("`{}` has {problems} problem{plural}", args.source), hint))
-        }
-    }
+    verdict(&args.source, report.problems())
 }
 
 fn print(
@@ -140,6 +133,16 @@ fn print(
         writeln!(out, "problems    none")?;
     }
     Ok(())
+}
+
+/// A failure that says how many problems the data has, if any.
+pub(super) fn verdict(source: &str, problems: usize) -> Result<(), Failure> {
+    if problems == 0 {
+        return Ok(());
+    }
+    let plural = if problems == 1 { "" } else { "s" };
+    let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
+    Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
 }
 
 /// A progress bar for this many pictures.

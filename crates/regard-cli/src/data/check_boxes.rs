@@ -7,7 +7,7 @@ use regard::evaluate::coco;
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, describe_histogram, list, progress};
+use super::check::{describe_histogram, list, progress, verdict};
 use super::unusable_boxes;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -43,14 +43,7 @@ pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure
             writeln!(out, "problems    none")?;
         }
     }
-    match problems {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, problems)
 }
 
 /// AP of the objects of a part against themselves; `None` without objects, or if they cannot be read.

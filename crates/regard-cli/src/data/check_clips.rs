@@ -8,7 +8,7 @@ use regard::data::detection::{Issue, Severity};
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, describe_histogram, list, progress};
+use super::check::{describe_histogram, list, progress, verdict};
 use super::unusable_clips;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -34,14 +34,7 @@ pub fn run(source: &str, frames: usize, json: bool, out: &mut impl Write) -> Res
     } else {
         print(&report, &parts, frames, out)?;
     }
-    match report.problems() {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, report.problems())
 }
 
 fn print(report: &ClipReport, parts: &ClipParts, frames: usize, out: &mut impl Write) -> Result<(), Failure> {

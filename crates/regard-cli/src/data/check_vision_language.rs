@@ -8,7 +8,7 @@ use regard::data::vision_language::{
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, list, progress};
+use super::check::{list, progress, verdict};
 use super::unusable_texts;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -39,14 +39,7 @@ pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure
             writeln!(out, "problems    none")?;
         }
     }
-    match problems {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, problems)
 }
 
 fn print(report: &VisionLanguageReport, layout: &str, origins: &Origins, out: &mut impl Write) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ pub mod classify;
 pub mod clips;
 pub mod detect;
 pub mod language;
+mod named_model;
 mod sentences;
 mod token_loss;
 mod training_batches;

@@ -11,7 +11,7 @@ use super::{ClipDataset, ClipLength};
 use crate::Error;
 use crate::data::dataset::split::{fifth, tenth};
 use crate::data::dataset::{Origin, Origins};
-use crate::data::detection::{Issue, Severity};
+use crate::data::detection::Issue;
 use crate::data::{Part, Picture};
 
 /// All clips of a source.
@@ -75,13 +75,7 @@ impl Listing {
     /// # Errors
     /// The first issue with which nothing can be trained, and how many there are.
     pub fn refuse_errors(&self) -> Result<(), Error> {
-        let mut errors = self.issues.iter().filter(|issue| issue.severity == Severity::Error);
-        let Some(Issue { file, place, reason, .. }) = errors.next() else { return Ok(()) };
-        let more = match errors.count() {
-            0 => String::new(),
-            count => format!(" (and {count} more; `regard data check` lists them)"),
-        };
-        Err(Error::File { path: file.clone(), reason: format!("{place}: {reason}{more}") })
+        Issue::refuse_errors(&self.issues)
     }
 
     /// The clips of a part, in their order.

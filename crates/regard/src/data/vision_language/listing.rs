@@ -9,7 +9,7 @@ use crate::Error;
 use crate::data::Picture;
 use crate::data::dataset::split::{PartPlan, path_end};
 use crate::data::dataset::{Origins, Part};
-use crate::data::detection::{Issue, Severity};
+use crate::data::detection::Issue;
 
 /// A picture that a file names.
 #[derive(Clone, Debug)]
@@ -201,14 +201,7 @@ impl Listing {
     /// The first issue with which nothing can be trained, and how many there are.
     pub fn refuse_errors(&self, pictures: PictureUse) -> Result<(), Error> {
         let missing = self.missing.iter().filter(|_| pictures == PictureUse::Needed);
-        let all = self.issues.iter().chain(missing);
-        let mut errors = all.filter(|issue| issue.severity == Severity::Error);
-        let Some(Issue { file, place, reason, .. }) = errors.next() else { return Ok(()) };
-        let more = match errors.count() {
-            0 => String::new(),
-            count => format!(" (and {count} more; `regard data check` lists them)"),
-        };
-        Err(Error::File { path: file.clone(), reason: format!("{place}: {reason}{more}") })
+        Issue::refuse_errors(self.issues.iter().chain(missing))
     }
 
     /// The texts of a part, in their order.

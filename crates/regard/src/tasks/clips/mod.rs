@@ -6,7 +6,6 @@
 mod batch;
 mod measure;
 mod memory;
-mod named;
 mod objective;
 mod prepare;
 mod section;

@@ -6,7 +6,6 @@
 mod batch;
 mod measure;
 mod mistakes;
-mod named;
 mod objective;
 mod section;
 mod tiles;
