@@ -174,7 +174,7 @@ tasks! {
     Classify classify::Classification;
     Detect detect::ObjectDetection;
     Clips clips::ClipClassification;
-    Translate translate::Translation;
+    Translate translate::SentenceTranslation;
     Language language::Language;
     VisionLanguage vision_language::VisionLanguage;
 }

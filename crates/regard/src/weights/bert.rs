@@ -207,11 +207,11 @@ mod tests {
     use super::*;
     use crate::device::cpu;
     use crate::testing::Fixture;
-    use crate::weights::{Format, tensors};
+    use crate::weights::{WeightsFormat, tensors};
     use burn::tensor::TensorData;
 
     fn checkpoint(tensors: Tensors) -> Checkpoint {
-        Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
+        Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() }
     }
 
     fn whole() -> (BertConfig, Tensors) {

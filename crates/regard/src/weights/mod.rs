@@ -46,7 +46,7 @@ pub use export::{Export, export, write_half, write_tensors};
 pub use export_detector::{detector_upstreams, export_detector};
 pub use fetch::{Fetcher, fetch};
 pub(crate) use files::from_bytes;
-pub use files::{Checkpoint, Format, read};
+pub use files::{Checkpoint, WeightsFormat, read};
 pub use hugging_face_detr::detr_config;
 pub use hugging_face_timesformer::timesformer_config;
 pub use i3d::start_i3d;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::resolve::{processor, read_json, weights_in};
 use super::{
-    Address, Checkpoint, EMBEDDED_DETECTORS, Fetcher, Format, LoadOptions, Loaded, Progress, Tensors, WeightsOrigin,
-    fill, fit, from_bytes, hugging_face, load_timesformer, read, resolve, start_i3d, start_timesformer, tensors,
-    timesformer_config,
+    Address, Checkpoint, EMBEDDED_DETECTORS, Fetcher, LoadOptions, Loaded, Progress, Tensors, WeightsFormat,
+    WeightsOrigin, fill, fit, from_bytes, hugging_face, load_timesformer, read, resolve, start_i3d, start_timesformer,
+    tensors, timesformer_config,
 };
 use crate::data::clip::FrameSampling;
 use crate::data::{Preprocess, labels};
@@ -291,7 +291,7 @@ pub fn begin_video(config: &VideoConfig, name: &str, device: &Device) -> Result<
         read(&super::fetch(name, &mut |_| {})?)?
     } else {
         let tensors = trained_tensors(name)?;
-        Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
+        Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() }
     };
     match config {
         VideoConfig::Timesformer(config) => {

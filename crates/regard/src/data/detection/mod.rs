@@ -18,7 +18,7 @@ mod voc;
 mod yolo;
 
 pub use check::{BoxFault, DetectionPartReport, DetectionReport, FaultKind, Histogram, check};
-pub use convert::{Converted, Format, convert};
+pub use convert::{AnnotationFormat, Converted, convert};
 pub(super) use listing::{Folders, part_of_name};
 pub use listing::{Issue, Severity};
 pub use picture::{Orientation, orientation};

@@ -23,7 +23,7 @@ use crate::evaluate::{ClassificationMetrics, Metric};
 use crate::models::{Model, ModelConfig};
 use crate::report::{Figure as _, Findings, classes};
 use crate::train::{self, Measured, ModelCost, NamedResult, Share, Split, Steps, Task};
-use crate::weights::{self, Checkpoint, Format, LoadOptions, LoadedModel, Upstream};
+use crate::weights::{self, Checkpoint, LoadOptions, LoadedModel, Upstream, WeightsFormat};
 use crate::{Error, Pass};
 
 /// Batch size of an evaluation.
@@ -160,7 +160,7 @@ fn checkpoint(name: &str) -> Result<(Checkpoint, Option<Upstream>), Error> {
         return Ok((weights::read(&weights::fetch(name, &mut |_| {})?)?, None));
     }
     let tensors = weights::tensors(&trained("weights", name, &crate::device::cpu())?.model);
-    let checkpoint = Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() };
+    let checkpoint = Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() };
     Ok((checkpoint, Some(Upstream::Regard)))
 }
 

@@ -65,7 +65,7 @@ struct Measuring {
 
 /// The translation task: the sentences and the model of a recipe.
 #[derive(Clone, Debug)]
-pub struct Translation {
+pub struct SentenceTranslation {
     recipe: Recipe,
     tokenizers: [Tokenizer; 2],
     config: TranslatorConfig,
@@ -80,7 +80,7 @@ pub struct Translation {
     shared: usize,
 }
 
-impl Translation {
+impl SentenceTranslation {
     fn of(recipe: &Recipe, kept: Option<[Tokenizer; 2]>) -> Result<Self, Error> {
         let Pairs { train: train_pairs, validation: validation_pairs, test: test_pairs, shared } = Pairs::of(recipe)?;
         let tokenizers = match kept {
@@ -160,7 +160,7 @@ fn tokenizers(recipe: &Recipe, pairs: &[SentencePair]) -> Result<[Tokenizer; 2],
     }
 }
 
-impl Task for Translation {
+impl Task for SentenceTranslation {
     const NAME: &'static str = "translate";
     const ALIASES: &'static [&'static str] = &["translation"];
     const METRICS: &'static [Metric] = &[
