@@ -1,4 +1,4 @@
-//! Where a model of video looks in space and time: one clip, all layers, whatever the scheme.
+//! The attention of a model of video in space and time: one clip, all layers, any scheme.
 //!
 //! A model that keeps frames apart has a map for each frame by itself: those of its class tokens side by side, and of a patch only
 //! in its own frame.
@@ -16,7 +16,7 @@ use crate::models::VideoModel;
 use crate::pass::Axes;
 use crate::{Error, Pass};
 
-/// What a model answers for a clip, and where it looked.
+/// The prediction for a clip and its attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClipExplanation {
     /// The best answers, best first.
@@ -36,7 +36,7 @@ pub enum ClipQuery {
     At { frame: usize, point: [f64; 2] },
 }
 
-/// Where it looks in one layer.
+/// The attention of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClipMap {
     pub layer: String,
@@ -74,7 +74,7 @@ pub fn explain_clip(model: &VideoModel, clip: &Clips, top: usize) -> Result<Clip
 }
 
 impl ClipExplanation {
-    /// Where a query looks, in every layer that has it.
+    /// The attention of a query in every layer that has it.
     #[must_use]
     pub fn maps(&self, query: ClipQuery) -> Vec<ClipMap> {
         self.attentions.iter().filter_map(|attention| clip_map(attention, query, self.frames).ok()).collect()
@@ -103,7 +103,7 @@ impl ClipExplanation {
     }
 }
 
-/// Where a query of a clip with so many frames looks in one layer.
+/// The attention of a query of a clip with so many frames in one layer.
 ///
 /// # Errors
 /// When the layer is not attention within a clip, or has no such query.
@@ -152,7 +152,7 @@ impl ClipMap {
         mean
     }
 
-    /// What gets the most weight on average over heads, most first: the arrows of the non-local networks' figures.
+    /// The positions with the most weight on average over heads, in descending order: the arrows of the non-local networks' figures.
     #[must_use]
     pub fn strongest(&self, count: usize) -> Vec<LookedAt> {
         let [_, rows, columns] = self.size;

@@ -1,4 +1,4 @@
-//! What one forward pass says about one image: predictions, attention, and the prediction of each layer.
+//! One image in one forward pass: predictions, attention, and the prediction of each layer.
 
 use burn::tensor::Tensor;
 use serde::Serialize;

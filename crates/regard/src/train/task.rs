@@ -106,7 +106,7 @@ impl Split {
     }
 }
 
-/// How good a model is.
+/// The metrics of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// By the names of the task's metrics.

@@ -1,4 +1,4 @@
-//! What is wrong with clips, before anybody trains on them. Every frame is decoded.
+//! What is wrong with clips, before training. Every frame is decoded.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -85,7 +85,7 @@ impl ClipReport {
     }
 }
 
-/// What one clip is like.
+/// A clip and the result of decoding it.
 struct Seen {
     part: Part,
     name: String,

@@ -27,7 +27,7 @@ const SEPARATOR: &str = "[SEP]";
 const MASK: &str = "[MASK]";
 const SPECIAL: [&str; 5] = [PAD, UNKNOWN, CLASS, SEPARATOR, MASK];
 
-/// What happens to letters before they are looked up.
+/// The normalisation of letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Letters {
     /// Lower case without accents: the vocabularies called uncased.
@@ -252,7 +252,7 @@ fn inner_characters<'a>(
     Ok(found)
 }
 
-/// What a `tokenizer_config.json` says of letters; none if it says nothing.
+/// The normalisation of letters in a `tokenizer_config.json`, if it has one.
 fn letters_of(path: &Path) -> Result<Option<Letters>, Error> {
     let config: Value = serde_json::from_str(&file::read_text(path)?).map_err(|error| Error::file(path, error))?;
     Ok(config["do_lower_case"].as_bool().map(|lower| match (lower, config["strip_accents"].as_bool()) {

@@ -1,4 +1,4 @@
-//! What is wrong with texts about pictures, before anybody trains on them: pictures that cannot be read, the same picture in two
+//! What is wrong with texts about pictures, before training: pictures that cannot be read, the same picture in two
 //! parts, answers that training never has, and answers that follow from the wording alone.
 
 use rayon::prelude::*;
@@ -41,7 +41,7 @@ pub struct TextPartReport {
     pub repeated: usize,
 }
 
-/// What is asked and answered.
+/// Statistics of questions and answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AnswerStatistics {
     /// Different best answers in training, or those of the data's own list.

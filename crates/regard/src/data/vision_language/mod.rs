@@ -41,7 +41,7 @@ use super::detection::Issue;
 use crate::Error;
 use listing::{ListedPart, Listing};
 
-/// What texts are to their pictures.
+/// How texts relate to their pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextKind {
@@ -250,7 +250,7 @@ fn parts(source: &str) -> Result<(VisionLanguageParts, Option<Listing>), Error> 
 /// A file format of texts about pictures.
 struct TextFormat {
     name: &'static str,
-    /// What is there when it is this one.
+    /// The files by which it is recognised.
     files: &'static str,
     is_here: fn(&Path) -> bool,
     read: fn(&Path) -> Result<Vec<ListedPart>, Error>,

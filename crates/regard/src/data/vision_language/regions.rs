@@ -1,7 +1,7 @@
 //! Regions of pictures: what a model of vision and language sees of a picture instead of its pixels.
 //!
 //! A region has a feature, a box and, where somebody knows, a distribution over classes, which masked regions are learned from.
-//! Where regions come from is one trait: boxes that the data has ([`Crops`]), a grid ([`Patches`]), files
+//! The sources of regions have one trait: boxes that the data has ([`Crops`]), a grid ([`Patches`]), files
 //! ([`super::StoredRegions`]), or a detector.
 
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use crate::data::{Bounds, Filter, Picture};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GivenBox {
     pub bounds: Bounds,
-    /// What is in it, if somebody says so.
+    /// Its class, if known.
     pub class: Option<usize>,
 }
 
@@ -131,7 +131,7 @@ pub struct Crops {
     pub classes: usize,
 }
 
-/// What is taken from the right class of a box and given to all.
+/// Label smoothing of the class of a box.
 const SMOOTHING: f32 = 0.1;
 
 impl RegionSource for Crops {

@@ -17,7 +17,7 @@ use crate::{Error, file};
 
 /// The annotations of the training part have 400 megabytes.
 const MOST_BYTES: u64 = 1 << 30;
-/// How far a file is read to see what it is.
+/// How many bytes of a file are read to recognise it.
 const GLANCE: u64 = 1 << 14;
 
 /// Reads the start of a `.json` file.

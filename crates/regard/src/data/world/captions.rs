@@ -8,7 +8,7 @@ use super::garments::{COLOURS, KINDS};
 use super::scenes::{Scene, Thing};
 use crate::data::Part;
 
-/// Where one thing is, seen from another.
+/// The position of one thing relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpatialRelation {
     Left,
@@ -49,12 +49,12 @@ impl SpatialRelation {
     }
 }
 
-/// What a sentence says of a scene.
+/// The content of a caption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caption {
     /// Colour and kind of each thing, in the order of the sentence.
     pub things: Vec<[usize; 2]>,
-    /// How the first of two is placed; of other numbers there is none.
+    /// The position of the first of two things; `None` for other numbers.
     pub relation: Option<SpatialRelation>,
 }
 

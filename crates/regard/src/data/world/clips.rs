@@ -21,12 +21,12 @@ pub const MOTIONS: [&str; 10] =
 pub const CLIP_FRAMES: usize = 8;
 pub const CLIP_SIDE: usize = 32;
 
-/// What a clip's class is.
+/// What the class of a clip stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClipTarget {
-    /// What happens: one of [`MOTIONS`].
+    /// The motion: one of [`MOTIONS`].
     Motion,
-    /// What it happens to: one of [`KINDS`].
+    /// The garment that moves: one of [`KINDS`].
     Garment,
 }
 
@@ -39,7 +39,7 @@ pub struct Actor {
     pub colour: usize,
 }
 
-/// What happens in a clip, before it is painted. Lengths and places are shares of the picture's side.
+/// The content of a clip before it is painted. Lengths and positions are fractions of the picture's side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovingScene {
     /// Index in [`MOTIONS`].
@@ -51,7 +51,7 @@ pub struct MovingScene {
     background: f64,
     stayer_centre: [f64; 2],
     stayer_side: f64,
-    /// Where the mover is and how large, when that is not what changes.
+    /// Position and size of the moving garment, unless they change.
     centre: [f64; 2],
     side: f64,
     /// When the change begins and ends, as shares of the clip's length.
@@ -65,7 +65,7 @@ pub struct MovingScene {
     identity: (u64, Part, usize),
 }
 
-/// What happens in a clip of a part by its index.
+/// The content of a clip of a part by its index.
 ///
 /// # Panics
 /// When the part is not train, validation or test.
@@ -146,7 +146,7 @@ impl MovingScene {
         canvas
     }
 
-    /// Where the mover is when so much of the change is over, in shares of the side.
+    /// The position of the moving garment after a fraction of the motion, in fractions of the side.
     fn mover_placement(&self, progress: f64) -> GarmentPlacement {
         let between = |[start, end]: [f64; 2]| start + (end - start) * progress;
         let mut place = GarmentPlacement::upright(self.centre, self.side);

@@ -6,7 +6,7 @@ use rand::rngs::ChaCha8Rng;
 use crate::data::Part;
 use crate::random::{Purpose, generator};
 
-/// What is made; each draws from numbers of its own.
+/// The kind of sample; each kind has its own random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
     Scene = 0,
@@ -19,7 +19,7 @@ pub enum Sample {
     Region = 10,
 }
 
-/// What is drawn of a sample: so that boxes are known without painting.
+/// What is drawn for a sample, in an order such that boxes are known without painting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Content = 0,

@@ -69,7 +69,7 @@ impl Thing {
     }
 }
 
-/// What is in a scene, before it is painted.
+/// The content of a scene before it is painted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
     /// Later ones lie on top.
@@ -80,7 +80,7 @@ pub struct Scene {
     identity: Identity,
 }
 
-/// What a scene follows from.
+/// What determines a scene.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Identity {
     pub seed: u64,

@@ -92,7 +92,7 @@ pub(super) const fn motion_words(motion: usize) -> [&'static str; 2] {
 const OTHERS: &str = "a and left right of above below what colour is the thing how many things are there ? near does \
                       something that changes stays happens to yes no";
 
-/// What BERT calls special, then all words in the order of the alphabet: a line each, this is `vocab.txt`.
+/// The special tokens of BERT, then all words in alphabetical order, one per line: the content of `vocab.txt`.
 #[must_use]
 pub fn vocabulary() -> String {
     let kinds = KINDS.iter().map(|(name, _)| *name);

@@ -1,5 +1,4 @@
-//! 3-D residual networks: convolutions that look at neighbouring frames, in all stages, in the first alone, or after those of
-//! single frames.
+//! 3-D residual networks: convolutions over space and time in all stages, in the first only, or factored into space and time.
 //! Tran et al. 2018, "A Closer Look at Spatiotemporal Convolutions for Action Recognition", arXiv:1711.11248.
 //!
 //! Names are those of torchvision.models.video. `r3d-nano` is ours.
@@ -31,7 +30,7 @@ pub struct ResNet3dConfig {
     pub image: [usize; 2],
     pub channels: usize,
     pub classes: usize,
-    /// Which convolutions look at neighbouring frames.
+    /// Which convolutions span several frames.
     pub kind: ResNet3dKind,
     pub stem_width: usize,
     /// Blocks of each stage; each stage but the first halves the map.
@@ -40,7 +39,7 @@ pub struct ResNet3dConfig {
     pub widths: Vec<usize>,
 }
 
-/// Which convolutions look at neighbouring frames.
+/// Which convolutions span several frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResNet3dKind {

@@ -121,7 +121,7 @@ impl VisionLanguageConfig {
         }
     }
 
-    /// What it answers.
+    /// The head that answers.
     #[must_use]
     pub const fn answer(&self) -> AnswerHead {
         match self {

@@ -14,7 +14,7 @@ use crate::{Error, Pass};
 /// Pairs of classes that are shown as taken for each other.
 const PAIRS: usize = 10;
 
-/// How a model does on the clips of a loader.
+/// Evaluates a model on the clips of a loader.
 ///
 /// # Errors
 /// When a clip cannot be read.

@@ -10,7 +10,7 @@ use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, cl
 use crate::train::EvalReport;
 use crate::{Error, Pass};
 
-/// What a detector found in the pictures of a part, and what is there.
+/// Detections and annotations of the pictures of a part.
 #[derive(Clone, Debug, Default)]
 pub struct DetectionFindings {
     pub classes: Vec<String>,
@@ -27,7 +27,7 @@ impl DetectionFindings {
         coco::evaluate(&self.images, self.classes.len(), &self.truths, &self.detections)
     }
 
-    /// What is wrong among the boxes that would be shown.
+    /// The mistakes among the boxes above the threshold.
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
         let settings = coco::DiagnosisOptions { score: SHOWN_SCORE, worst: WORST };
@@ -152,7 +152,7 @@ fn curves(found: &DetectionFindings, evaluation: &CocoEvaluation) -> Lines {
     }
 }
 
-/// How well each class is found, and the score from which on its boxes are worth showing.
+/// The metrics of each class, with its best score threshold.
 #[must_use]
 pub fn class_table(found: &DetectionFindings, evaluation: &CocoEvaluation) -> Table {
     let mut table = Table::new()

@@ -13,12 +13,12 @@ use crate::data::vision_language::RegionFeatures;
 use crate::models::vision_language::{Regions, VisionLanguageInput, Wanted};
 use crate::random::{Purpose, generator};
 
-/// What a model sees of a word that it has to find (BERT, section 3.1): the token that hides it so often, another one so often,
+/// What replaces a masked word (BERT, section 3.1): the mask token so often, another one so often,
 /// and otherwise the word itself.
 const HIDDEN: f64 = 0.8;
 const REPLACED: f64 = 0.1;
 
-/// How hidden words and regions are drawn.
+/// How masked words and regions are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Masking {
     /// Share of the words or regions.
@@ -45,7 +45,7 @@ pub struct RegionBatch {
     pictures: Vec<u8>,
 }
 
-/// What is to be found.
+/// The targets of a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GoalTargets {
     /// The right tokens of the wanted words.
@@ -73,7 +73,7 @@ pub struct VisionLanguageBatch {
 }
 
 impl VisionLanguageBatch {
-    /// What is drawn of a text depends on its draw alone, not on the others.
+    /// The draws of a text do not depend on the other texts of the batch.
     ///
     /// # Panics
     /// When there is no text, or one was prepared without what the goal needs.

@@ -38,7 +38,7 @@ pub struct ScoredAnswer {
     pub probability: f64,
 }
 
-/// What a model answers, and what it looked at.
+/// Answers to a question, with the tokens and regions that the model saw.
 #[derive(Clone, Debug)]
 pub struct VqaOutput {
     /// The likeliest first.
@@ -223,7 +223,7 @@ impl VisionLanguageBundle {
         Ok((VqaOutput { answers, tokens, regions }, output))
     }
 
-    /// How much likelier it is for each text that it is about the picture than that it is not, as probabilities.
+    /// For each text, the probability that it is about the picture.
     ///
     /// # Errors
     /// When a text is empty or too long, the model does not match, or the picture has no region.

@@ -1,4 +1,4 @@
-//! How well a model answers, finds hidden words with and without the picture, and tells right texts from wrong ones.
+//! Evaluation: answers, masked words with and without the picture, and matching of texts and pictures.
 
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Score {
     }
 }
 
-/// What is shown of the mistakes: the most frequent pairs.
+/// Number of most frequent mistakes that are shown.
 const CONFUSIONS: usize = 15;
 /// Words of which none is hidden to be found: they say nothing of the picture.
 const FUNCTION_WORDS: [&str; 30] = [
@@ -169,7 +169,7 @@ impl MeasuredPart<'_> {
         Ok(())
     }
 
-    /// How many words are found that are hidden one by one, with the picture and without.
+    /// Number of correct predictions of words masked one by one, with the picture and without.
     fn words(&self, model: &VisionLanguageModel, values: &mut Values) -> Result<(), Error> {
         let (tokenizer, own) = (&self.task.encoder.tokenizer, &self.task.recipe.own);
         let can_be_blind = self.task.config.reads_text_alone();

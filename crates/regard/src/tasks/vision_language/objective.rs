@@ -17,7 +17,7 @@ use crate::pass::DropoutKey;
 use crate::train::{Losses, Objective};
 use crate::{Error, Pass};
 
-/// How a model of vision and language learns.
+/// The losses of a model of vision and language.
 #[derive(Clone, Debug)]
 pub struct VisionLanguageLoss {
     pub config: VisionLanguageConfig,
@@ -29,7 +29,7 @@ pub struct VisionLanguageLoss {
     pub device: Device,
 }
 
-/// What UNITER weighs the alignment with.
+/// UNITER's weight of the alignment loss.
 const ALIGNMENT: f32 = 0.1;
 
 impl Objective for VisionLanguageLoss {

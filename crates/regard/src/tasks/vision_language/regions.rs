@@ -62,7 +62,7 @@ impl Default for RegionRecipe {
     }
 }
 
-/// What is taken of a detector's box.
+/// The feature of a detector's box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DetectedFeature {
@@ -143,7 +143,7 @@ impl RegionRecipe {
         })
     }
 
-    /// What answers depend on beside the picture: this recipe, and the weights where a run or a file has them.
+    /// What the regions depend on besides the picture: this recipe and the hash of the weights.
     fn key(&self, classes: usize, model: &str) -> Result<String, Error> {
         let recipe = toml::to_string(self).expect("plain data");
         let weights = model.split_once('=').map_or(model, |(_, weights)| weights);

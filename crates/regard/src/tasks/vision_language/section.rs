@@ -13,7 +13,7 @@ use crate::models::vision_language::{self, AnswerHead, VisionLanguageConfig};
 use crate::random::{Purpose, generator};
 use crate::train::{Common, Optimiser, Schedule, ScheduleShape, Section, check_positive, check_share};
 
-/// What a step learns. One is drawn for each step, as UNITER does.
+/// The goal of a step. One is drawn for each step, as in UNITER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
@@ -56,7 +56,7 @@ impl Goal {
     }
 }
 
-/// How a choice among many answers becomes a loss.
+/// The loss of answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnswerLoss {
@@ -67,7 +67,7 @@ pub enum AnswerLoss {
     Binary,
 }
 
-/// How texts about pictures become batches and losses. Every key has a default; a recipe says what differs.
+/// How texts about pictures become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct VisionLanguageSection {
@@ -100,7 +100,7 @@ pub struct VisionLanguageSection {
     pub measured_words: usize,
     /// Pictures and texts among which each other is looked for at the end; 0 for none.
     pub retrieval: usize,
-    /// What is learned, each with its weight; by default answers where there are some, else words and matching.
+    /// The goals, each with its weight; by default answers where there are some, else words and matching.
     pub goals: BTreeMap<Goal, f64>,
     /// Where regions of pictures come from.
     pub regions: RegionRecipe,
@@ -131,7 +131,7 @@ impl Default for VisionLanguageSection {
 }
 
 impl VisionLanguageSection {
-    /// What is learned from texts of a kind, with positive weights.
+    /// The goals for texts of a kind, with positive weights.
     #[must_use]
     pub fn goals_for(&self, kind: TextKind) -> BTreeMap<Goal, f64> {
         let own: BTreeMap<Goal, f64> = self.goals.clone().into_iter().filter(|(_, weight)| *weight > 0.0).collect();
@@ -213,7 +213,7 @@ impl Section for VisionLanguageSection {
     }
 }
 
-/// What data makes a model be like.
+/// The sizes of a model that follow from the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelSizes {
     pub vocabulary: usize,

@@ -34,7 +34,7 @@ pub struct ListedPart {
     pub entries: Vec<ClipEntry>,
 }
 
-/// What a layout has.
+/// What was read of a dataset.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// In the order of their labels; none when they are known by the clips alone.
@@ -43,11 +43,11 @@ pub struct Contents {
     pub issues: Vec<Issue>,
 }
 
-/// A layout of clips.
+/// What was read of a dataset.
 #[derive(Debug)]
 pub struct ClipLayout {
     pub name: &'static str,
-    /// What is there when it is this one.
+    /// The files by which it is recognised.
     pub files: &'static str,
     pub is_here: fn(&Path) -> bool,
     /// Whether a dataset of pictures could look like it.

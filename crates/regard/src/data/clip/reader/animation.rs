@@ -22,7 +22,7 @@ pub enum AnimationFormat {
     WebP,
 }
 
-/// What the blocks of an animation say.
+/// The blocks of an animation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Animation {
     pub format: AnimationFormat,

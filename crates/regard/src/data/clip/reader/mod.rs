@@ -222,7 +222,7 @@ fn container(start: &[u8]) -> Option<String> {
     })
 }
 
-/// What people call a codec of four letters.
+/// The usual name of a codec with this four-letter code.
 fn codec_name(code: &str) -> String {
     let name = match code.to_lowercase().trim() {
         "avc1" | "avc3" | "h264" | "x264" => "H.264",

@@ -20,7 +20,7 @@ fn files(fixture: &Fixture, reader: &str) -> Vec<String> {
     own.map(|(name, _)| name.clone()).collect()
 }
 
-/// What is decoded without a process.
+/// Formats that are decoded without ffmpeg.
 fn own_files(fixture: &Fixture) -> Vec<String> {
     let mut files = files(fixture, "image");
     if cfg!(feature = "h264") {

@@ -88,7 +88,7 @@ impl DetectedRegions {
         })
     }
 
-    /// What a detector found, or the whole picture as background where it found nothing.
+    /// The detections, or the whole picture as background without any.
     fn chosen_or_whole(&self, found: Vec<Detection>) -> Vec<Detection> {
         let chosen = self.chosen(found);
         if chosen.is_empty() { vec![Detection { class: 0, score: 0.0, bounds: Bounds::WHOLE }] } else { chosen }

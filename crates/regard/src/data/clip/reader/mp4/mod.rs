@@ -53,7 +53,7 @@ struct Mp4Sample {
     is_key: bool,
 }
 
-/// What the boxes say of a track.
+/// The fields of a track.
 #[derive(Clone, Debug, Default)]
 struct Track {
     id: u32,
