@@ -174,10 +174,21 @@ pub fn evaluate(
     device: &Device,
     watch: &mut dyn FnMut(usize),
 ) -> Result<ClassificationMetrics, Error> {
+    evaluate_classes(model, loader, |class| class, device, watch)
+}
+
+/// [`evaluate`] with the model's class for each class of the data.
+fn evaluate_classes(
+    model: &Model,
+    loader: &Loader<LabelledImages>,
+    in_model: impl Fn(usize) -> usize,
+    device: &Device,
+    watch: &mut dyn FnMut(usize),
+) -> Result<ClassificationMetrics, Error> {
     let mut evaluation = ClassificationMetrics::default();
     for batch in loader.epoch(0, 0) {
         let batch = batch?;
-        let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
+        let labels: Vec<usize> = batch.targets.iter().map(|target| in_model(target.class)).collect();
         evaluation.add(model.forward(batch.tensor(device), &mut Pass::silent()), &labels);
         watch(evaluation.accuracy.pictures);
     }
@@ -270,12 +281,7 @@ impl Task for Classification {
         let preparation = &mut loader.samples.preparation;
         (preparation.image, preparation.channels, preparation.preprocess) =
             (config.image(), config.channels(), preprocess);
-        let mut evaluation = ClassificationMetrics::default();
-        for batch in loader.epoch(0, 0) {
-            let batch = batch?;
-            let labels: Vec<usize> = batch.targets.iter().map(|target| classes[target.class]).collect();
-            evaluation.add(model.forward(batch.tensor(device), &mut Pass::silent()), &labels);
-        }
+        let evaluation = evaluate_classes(&model, &loader, |class| classes[class], device, &mut |_| {})?;
         Ok(NamedResult { values: evaluation.values(), cost: cost(&config)? })
     }
 

@@ -24,11 +24,22 @@ pub fn evaluate(
     device: &Device,
     watch: &mut dyn FnMut(usize),
 ) -> Result<ClassificationMetrics, Error> {
+    evaluate_classes(model, loader, |class| class, device, watch)
+}
+
+/// [`evaluate`] with the model's class for each class of the data.
+pub(super) fn evaluate_classes(
+    model: &VideoModel,
+    loader: &Loader<ClipSamples>,
+    in_model: impl Fn(usize) -> usize,
+    device: &Device,
+    watch: &mut dyn FnMut(usize),
+) -> Result<ClassificationMetrics, Error> {
     let mut evaluation = ClassificationMetrics::default();
     for batch in loader.epoch(0, 0) {
         let batch = batch?;
         let logits = model.forward(&batch.clips(device), &mut Pass::silent());
-        let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
+        let labels: Vec<usize> = batch.targets.iter().map(|target| in_model(target.class)).collect();
         evaluation.add(mean_of_views(logits, batch.views), &labels);
         watch(evaluation.accuracy.pictures);
     }

@@ -160,15 +160,8 @@ fn measure_on(
     let classes = in_model(name, config.classes(), labels.as_deref(), part.dataset.classes())?;
     let [views, crops] = data.views;
     let preparation = ClipPreparation { views, crops, ..ClipPreparation::of(config, *preprocess, *sampling) };
-    let mut evaluation = ClassificationMetrics::default();
-    for batch in measuring(part, preparation, data.batch, 1).epoch(0, 0) {
-        let batch = batch?;
-        let logits = model.forward(&batch.clips(device), &mut crate::Pass::silent());
-        let labels: Vec<usize> = batch.targets.iter().map(|target| classes[target.class]).collect();
-        evaluation.add(mean_of_views(logits, batch.views), &labels);
-        watch(evaluation.accuracy.pictures, part.len());
-    }
-    Ok(evaluation)
+    let loader = measuring(part, preparation, data.batch, 1);
+    measure::evaluate_classes(model, &loader, |class| classes[class], device, &mut |done| watch(done, part.len()))
 }
 
 /// The class of a model for each class of data: by their names where it has any, else in their order.
