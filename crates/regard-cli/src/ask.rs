@@ -8,7 +8,7 @@ use regard::data::vision_language::OnePicture;
 use regard::data::{Bounds, Picture};
 use regard::report::{LabelledBox, draw_boxes};
 use regard::tasks::vision_language::{
-    Answered, DetectedLimits, EMBEDDED_ANSWERERS, RegionRecipe, SaidAnswer, VisionLanguageBundle,
+    DetectedLimits, EMBEDDED_ANSWERERS, RegionRecipe, ScoredAnswer, VisionLanguageBundle, VqaOutput,
 };
 use serde::Serialize;
 use std::io::{Write, stderr};
@@ -59,7 +59,7 @@ pub struct Args {
 struct Json<'a> {
     picture: String,
     question: &'a str,
-    answers: &'a [SaidAnswer],
+    answers: &'a [ScoredAnswer],
     tokens: &'a [String],
     /// Left, top, right and bottom as shares of the picture.
     regions: Vec<Vec<[f32; 4]>>,
@@ -86,18 +86,18 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     }
     if args.json {
         let regions = answered.regions.iter().map(|own| own.boxes.clone()).collect();
-        let Answered { answers, tokens, .. } = &answered;
+        let VqaOutput { answers, tokens, .. } = &answered;
         let picture = names[0].clone();
         return print_json(&Json { picture, question: &args.question, answers, tokens, regions }, out);
     }
-    for SaidAnswer { answer, probability } in &answered.answers {
+    for ScoredAnswer { answer, probability } in &answered.answers {
         writeln!(out, "{:>6.2} %  {answer}", 100.0 * probability)?;
     }
     Ok(())
 }
 
 /// The regions with their numbers, from 1 on.
-fn labelled(answered: &Answered) -> Vec<LabelledBox> {
+fn labelled(answered: &VqaOutput) -> Vec<LabelledBox> {
     let boxes = answered.regions.first().map_or(&[][..], |own| own.boxes.as_slice());
     let one = |(number, corners): (usize, &[f32; 4])| LabelledBox {
         bounds: Bounds::from_corners(corners.map(f64::from)),

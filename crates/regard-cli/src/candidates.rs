@@ -62,10 +62,6 @@ impl CandidateArgs {
     }
 
     /// The changes of its fields.
-    pub fn set(&self) -> &[String] {
-        &self.changes.set
-    }
-
     pub const fn changes(&self) -> &ChangeArgs {
         &self.changes
     }

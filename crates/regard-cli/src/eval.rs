@@ -7,13 +7,10 @@ mod print;
 mod run;
 
 use burn::tensor::Device;
-use regard::evaluate::{Evaluation, Robustness};
+use regard::evaluate::{ClassificationMetrics, Robustness};
 use regard::report::{Figure as _, classes as by_class};
-use regard::tasks::AnyRecipe;
-use regard::tasks::clips::{ClipData, evaluate_video};
-use regard::tasks::detect::{DetectorData, evaluate_detector};
-use regard::train::EvalRequest;
-use regard::weights::{is_detector, is_video};
+use regard::tasks::{AnyRecipe, named_model};
+use regard::train::{EvalRequest, NamedModel, NamedRequest};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -21,8 +18,7 @@ use std::time::Instant;
 use crate::candidates::{Candidate, CandidateArgs};
 use crate::failure::Failure;
 use crate::files::check_folder;
-use crate::model::{at_least_one, class_names, detector_source, note_untrained};
-use crate::video::video_source;
+use crate::model::{at_least_one, class_names, download_bar, field_and_value, note_untrained};
 use classes::Classes;
 use pictures::{DataArgs, Pictures};
 use run::Outputs;
@@ -86,16 +82,15 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let request = EvalRequest { folder, data: &args.source.data(own_data)?, part: args.source.part() };
         return run::print(|watch| recipe.evaluate(&request, device, watch), &args.outputs(), out);
     }
-    if let Some(name) = args.candidates.only_name().filter(|name| is_detector(name)) {
-        return measure_detector(args, name, device, out);
-    }
-    if let Some(name) = args.candidates.only_name().filter(|name| is_video(name)) {
-        return measure_video(args, name, device, out);
+    if let Some(name) = args.candidates.only_name()
+        && let Some(model) = named_model(name, &mut download_bar())?
+    {
+        return measure_named(args, name, model, device, out);
     }
     let candidates = args.candidates.resolve()?;
     let pictures = args.source.open(own_data, candidates.iter().any(Candidate::is_trained_here))?;
     let unreadable = if args.robustness {
-        turn(args, &candidates, &pictures, device, out)?
+        measure_robustness(args, &candidates, &pictures, device, out)?
     } else {
         let [candidate] = &candidates[..] else {
             return Err(Failure::input(
@@ -139,46 +134,38 @@ impl Args {
     }
 }
 
-/// A detector without a run: its data has to be named.
-fn measure_detector(args: &Args, name: &str, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    if args.robustness {
-        return Err(Failure::input(
-            format!("`--robustness` is for classifiers, `{name}` is a detector"),
-            "leave it out",
-        ));
+/// Evaluates a model, not that of a run, as its task does: its data has to be named.
+fn measure_named(
+    args: &Args,
+    name: &str,
+    mut model: Box<dyn NamedModel>,
+    device: &Device,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let changes = args.candidates.changes();
+    let refused = [
+        ("--robustness", args.robustness),
+        ("--from", changes.from.is_some()),
+        ("--new-head", changes.new_head.is_some()),
+    ];
+    if let Some((flag, _)) = refused.into_iter().find(|(_, given)| *given) {
+        let message = format!("`{flag}` is for classifiers of pictures, `{name}` is {}", model.kind());
+        return Err(Failure::input(message, format!("leave `{flag}` out")));
     }
     let data = args.source.data(None)?;
-    let mut detector = detector_source(name, args.candidates.set())?;
-    if detector.is_fresh() {
+    for change in &changes.set {
+        let (field, value) = field_and_value(change)?;
+        model.set(field, value)?;
+    }
+    if model.is_fresh() {
         note_untrained(name)?;
     }
     if let Some(file) = &args.labels {
-        detector.labels = Some(class_names(Some(file), None, detector.config.classes())?);
+        model.name_classes(class_names(Some(file), None, model.classes())?);
     }
-    let detector = detector.load(device)?;
-    let data = DetectorData { name: &data, part: args.source.part(), is_own: false, batch: args.batch };
-    run::print(|watch| evaluate_detector(&detector, &data, device, watch), &args.outputs(), out)
-}
-
-/// Evaluates a model of video that is not in a run: its data has to be named.
-fn measure_video(args: &Args, name: &str, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
-    if args.robustness {
-        let message = format!("`--robustness` turns pictures, `{name}` is a model of video");
-        return Err(Failure::input(message, "leave it out"));
-    }
-    let data = args.source.data(None)?;
-    let mut video = video_source(name, args.candidates.changes())?.load(device)?;
-    if let Some(file) = &args.labels {
-        video.labels = Some(class_names(Some(file), None, video.config.classes())?);
-    }
-    let data = ClipData {
-        name: &data,
-        part: args.source.part(),
-        is_own: false,
-        batch: args.batch,
-        views: [args.views, args.crops],
-    };
-    run::print(|watch| evaluate_video(&video, &data, device, watch), &args.outputs(), out)
+    let views = [args.views, args.crops];
+    let request = NamedRequest { data: &data, part: args.source.part(), batch: args.batch, views };
+    run::print(|watch| model.evaluate(&request, device, watch), &args.outputs(), out)
 }
 
 /// Evaluates one model in all respects; returns the number of unreadable pictures.
@@ -191,7 +178,7 @@ fn measure(
 ) -> Result<usize, Failure> {
     let classes = Classes::of(pictures, candidate, args.labels.as_ref())?;
     let (model, start) = (candidate.load(device)?, Instant::now());
-    let mut evaluation = Evaluation::default();
+    let mut evaluation = ClassificationMetrics::default();
     let unreadable = pictures.visit(&model, args.batch, device, |images, labels| {
         evaluation.add(model.model.forward(images), &classes.of_data(labels));
         Ok(format!("top-1 {:.2} %", 100.0 * evaluation.accuracy.top1()))
@@ -201,7 +188,7 @@ fn measure(
         let svg = by_class::confusion(&evaluation.confusion, &classes.names).svg();
         run::write_figures(&[("confusion.svg", svg)], &args.outputs())?;
     }
-    let report = print::Report { evaluation: &evaluation, classes: &classes.names, unreadable, speed };
+    let report = print::ClassificationReport { evaluation: &evaluation, classes: &classes.names, unreadable, speed };
     if args.json {
         report.json(out)?;
     } else {
@@ -211,7 +198,7 @@ fn measure(
 }
 
 /// Evaluates every model under every rotation and flip; returns the number of unreadable pictures.
-fn turn(
+fn measure_robustness(
     args: &Args,
     candidates: &[Candidate],
     pictures: &Pictures,
@@ -234,7 +221,7 @@ fn turn(
         rows.push(robustness);
     }
     if args.json {
-        print::turned_json(&rows, out)?;
+        print::robustness_json(&rows, out)?;
     } else {
         write!(out, "{}", regard::report::robustness(&rows).text())?;
     }

@@ -280,7 +280,7 @@ impl ExplainOutput {
             name: &'a str,
             probability: f32,
         }
-        let named = |answer: &regard::evaluate::Answer| NamedPrediction {
+        let named = |answer: &regard::evaluate::ClassProbability| NamedPrediction {
             class: answer.class,
             name: &names[answer.class],
             probability: answer.probability,

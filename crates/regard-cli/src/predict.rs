@@ -5,7 +5,7 @@ mod pictures;
 
 use burn::tensor::{Device, Tensor};
 use regard::data::Preprocess;
-use regard::evaluate::{Answer, answers};
+use regard::evaluate::{ClassProbability, top_classes};
 use regard::models::ModelConfig;
 use regard::weights::{EMBEDDED_VIDEOS, ModelSource, is_video};
 use regard::{PackedModel, StreamedModel};
@@ -147,7 +147,8 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
     let (model, first) = rayon::join(load, || pictures.first().map(read));
     let mut model = model?;
     let names = class_names(args.labels.as_ref(), model.labels.as_ref(), model.config.classes())?;
-    let named = |Answer { class, probability }| NamedPrediction { class, label: names[class].clone(), probability };
+    let named =
+        |ClassProbability { class, probability }| NamedPrediction { class, label: names[class].clone(), probability };
     let mut predictions = Vec::new();
     let mut bad = 0;
     if args.csv {
@@ -158,7 +159,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         let answered = match pixels {
             Ok(pixels) => {
                 let logits = model.forward(batch(&[pixels], &model.config, device))?;
-                let found = answers(logits, args.top).remove(0);
+                let found = top_classes(logits, args.top).remove(0);
                 let finite = found.iter().all(|answer| answer.probability.is_finite());
                 if finite { Ok(found) } else { Err(format!("{name}: the model's output is not finite")) }
             }

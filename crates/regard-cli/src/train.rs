@@ -10,7 +10,7 @@ pub use interrupt::Interrupt;
 
 use burn::tensor::Device;
 use regard::tasks::AnyRecipe;
-use regard::train::{Event, Outcome, Ranks, SingleProcess, TrainOptions, read_history, read_recipe_text};
+use regard::train::{Ranks, SingleProcess, TrainEvent, TrainOptions, TrainOutcome, read_history, read_recipe_text};
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 
@@ -145,7 +145,7 @@ fn run_as(args: &Args, device: &Device, out: &mut impl Write, ranks: &dyn Ranks)
     let interrupt = Interrupt::listen(ranks)?;
     let start = TrainOptions { lengthen: args.resume.is_some() };
     if ranks.rank() > 0 {
-        let mut watch = |_: Event| !interrupt.is_pressed();
+        let mut watch = |_: TrainEvent| !interrupt.is_pressed();
         let outcome = recipe.train(&folder, start, device, ranks, &mut watch);
         return outcome.map(drop).map_err(|error| training_failure(error, &folder));
     }
@@ -179,9 +179,11 @@ impl Job<'_> {
         let outcome = outcome.map_err(|error| training_failure(error, folder))?;
         problem.map_or(Ok(()), Err)?;
         match outcome {
-            Outcome::Finished => Ok(()),
-            Outcome::Patience => Ok(writeln!(stderr(), "no better validation for {} epochs: done", common.patience)?),
-            Outcome::Stopped { step } => Err(Failure::Stopped {
+            TrainOutcome::Finished => Ok(()),
+            TrainOutcome::Patience => {
+                Ok(writeln!(stderr(), "no better validation for {} epochs: done", common.patience)?)
+            }
+            TrainOutcome::Stopped { step } => Err(Failure::Stopped {
                 message: format!("stopped after step {step}, which is saved"),
                 hint: resume.into(),
                 status: interrupt.status(),

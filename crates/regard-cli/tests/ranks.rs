@@ -242,7 +242,7 @@ fn assert_told(command: &mut Command, parts: &[&str]) {
 #[test]
 fn what_every_rank_finds_is_told_once() {
     let workspace = Workspace::new("epochs = 1\nbatch = 32\naccumulate = 2");
-    let reason = "error: rank 0: `batch`: cannot be divided by 3 ranks x 2 parts of a step, got 32";
+    let reason = "error: rank 0: `batch`: must be divisible by 3 ranks x 2 parts of a step, got 32";
     assert_told(&mut workspace.command(3, "run", &[]), &[reason]);
     let wild = ["--epochs", "50", "--set", "optimiser={ rule = 'sgd', rate = 1e3, decay = 1e3 }"];
     assert_told(workspace.command(2, "wild", &[]).args(wild), &["error: rank 0: step ", "the loss is "]);

@@ -7,7 +7,7 @@ use regard::PackedModel;
 use regard::analyse::{Gram, cka};
 use regard::cost::Convention;
 use regard::data::{Picture, Preprocess, prepare, to_channels};
-use regard::evaluate::{self, Answer};
+use regard::evaluate::{self, ClassProbability};
 use regard::function::softmax;
 use regard::models::ModelConfig;
 use regard::weights;
@@ -131,7 +131,7 @@ impl Classifier {
             return None;
         }
         Some(match top {
-            Some(top) => ClassScores::Best(evaluate::answers(self.rows(logits), top).pop().unwrap_or_default()),
+            Some(top) => ClassScores::Best(evaluate::top_classes(self.rows(logits), top).pop().unwrap_or_default()),
             None => ClassScores::All { logits: logits.to_vec(), probabilities: to_vec(softmax(self.rows(logits))) },
         })
     }
@@ -158,7 +158,7 @@ pub enum ClassifierResponse {
 /// A response of a classifier; all numbers are finite.
 pub enum ClassScores {
     /// The best classes of one picture, the best first.
-    Best(Vec<Answer>),
+    Best(Vec<ClassProbability>),
     /// `[B, classes]` each; rows of probabilities sum to one.
     All { logits: Vec<f32>, probabilities: Vec<f32> },
 }
@@ -217,7 +217,7 @@ impl ModelSlot<Classifier> {
         model: Arc<Classifier>,
         pixels: Vec<f32>,
         top: usize,
-    ) -> Result<Vec<Answer>, ApiError> {
+    ) -> Result<Vec<ClassProbability>, ApiError> {
         let request = ClassifierRequest::Classify { pixels, top: Some(top) };
         match self.lane().submit(permit, model, request).await? {
             ClassifierResponse::Scores(Some(ClassScores::Best(answers))) => Ok(answers),

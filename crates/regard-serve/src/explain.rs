@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use regard::analyse::{self, AttentionMaps, LensLayer, Query, RolloutOptions};
-use regard::evaluate::Answer;
+use regard::evaluate::ClassProbability;
 use regard::models::Model;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub struct ExplainOptions {
 /// The best classes, and the attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ClassProbability>,
     pub layers: Vec<LayerAttention>,
     /// Attention rollout from the class token to every patch; only for transformers.
     pub rollout: Option<Heatmap>,

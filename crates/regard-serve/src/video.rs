@@ -7,7 +7,7 @@ use regard::analyse::{ClipMap, ClipQuery, RolloutOptions, explain_clip};
 use regard::cost::Convention;
 use regard::data::clip::{ClipLength, FrameSampling, Video};
 use regard::data::{Batch as PictureBatch, Clips, Picture, Preprocess, denormalise};
-use regard::evaluate::{self, Answer};
+use regard::evaluate::{self, ClassProbability};
 use regard::function::softmax;
 use regard::models::{VideoConfig, VideoModel};
 use regard::tasks::clips::{ClipPreparation, PreparedViews};
@@ -165,7 +165,7 @@ pub struct ClipPoint {
 /// Where a model looks in a clip.
 #[derive(Debug)]
 pub struct ClipAttention {
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ClassProbability>,
     pub layers: Vec<LayerMap>,
     pub rollout: Option<LayerMap>,
 }
@@ -269,14 +269,14 @@ impl ModelSlot<VideoClassifier> {
         model: Arc<VideoClassifier>,
         pixels: Vec<f32>,
         top: usize,
-    ) -> Result<Vec<Answer>, ApiError> {
+    ) -> Result<Vec<ClassProbability>, ApiError> {
         match self.lane().submit(permit, Arc::clone(&model), VideoRequest::Classify { pixels }).await? {
             VideoResponse::Logits(logits) => {
                 let logits = logits?;
                 if logits.iter().any(|logit| !logit.is_finite()) {
                     return Err(ApiError::NotFinite(self.name().into()));
                 }
-                Ok(evaluate::answers(model.rows(&logits), top).pop().unwrap_or_default())
+                Ok(evaluate::top_classes(model.rows(&logits), top).pop().unwrap_or_default())
             }
             VideoResponse::Attention(_) => Err(ApiError::Internal),
         }

@@ -115,13 +115,13 @@ fn damaged(seeds: &[Vec<u8>], case: u64) -> Vec<u8> {
         }
     }
     if draw.below(2) == 0 {
-        mend(&mut bytes);
+        fix_checksums(&mut bytes);
     }
     bytes
 }
 
 /// Writes the right sums into a PNG, so that damage reaches what is behind them.
-fn mend(bytes: &mut [u8]) {
+fn fix_checksums(bytes: &mut [u8]) {
     if !bytes.starts_with(b"\x89PNG") {
         return;
     }

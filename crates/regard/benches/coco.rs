@@ -6,7 +6,7 @@
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
-use regard::evaluate::coco::{Detection, Settings, Truth, diagnose, evaluate};
+use regard::evaluate::coco::{CocoDetection, CocoTruth, DiagnosisOptions, diagnose, evaluate};
 use std::time::Instant;
 
 const PICTURES: u64 = 5_000;
@@ -16,20 +16,20 @@ const DETECTIONS: usize = 100_000;
 
 fn main() {
     let mut random = ChaCha8Rng::seed_from_u64(0);
-    let truths: Vec<Truth> = (1..=OBJECTS)
+    let truths: Vec<CocoTruth> = (1..=OBJECTS)
         .map(|id| {
             let bounds = [0; 4].map(|_| random.random_range(5.0..300.0));
             // most objects of COCO are of few classes
             let class = (CLASSES as f64 * random.random::<f64>().powi(3)) as usize;
             let image = random.random_range(0..PICTURES);
-            Truth { id, image, class, bounds, area: bounds[2] * bounds[3], crowd: random.random_bool(0.01) }
+            CocoTruth { id, image, class, bounds, area: bounds[2] * bounds[3], crowd: random.random_bool(0.01) }
         })
         .collect();
-    let detections: Vec<Detection> = (0..DETECTIONS)
+    let detections: Vec<CocoDetection> = (0..DETECTIONS)
         .map(|_| {
-            let Truth { image, class, bounds, .. } = truths[random.random_range(0..truths.len())];
+            let CocoTruth { image, class, bounds, .. } = truths[random.random_range(0..truths.len())];
             let bounds = bounds.map(|side| side + random.random_range(-5.0..5.0));
-            Detection { image, class, bounds, score: random.random() }
+            CocoDetection { image, class, bounds, score: random.random() }
         })
         .collect();
     let images: Vec<u64> = (0..PICTURES).collect();
@@ -37,7 +37,7 @@ fn main() {
     let result = evaluate(&images, CLASSES, &truths, &detections).expect("the numbers are finite");
     let evaluated = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    let mistakes = diagnose(CLASSES, &truths, &detections, Settings { score: 0.5, worst: 20 });
+    let mistakes = diagnose(CLASSES, &truths, &detections, DiagnosisOptions { score: 0.5, worst: 20 });
     println!("| what | seconds | result |");
     println!("|---|---|---|");
     println!("| evaluate {DETECTIONS} detections | {evaluated:.3} | AP {:.4} |", result.summary.ap);

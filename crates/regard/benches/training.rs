@@ -57,7 +57,7 @@ impl Run {
 }
 
 fn pictures_per_second(step: impl Fn()) -> f64 {
-    step(); // parameters come to be when they are first used
+    step(); // parameters are initialised on first use
     let round = |_| {
         let (start, mut steps) = (Instant::now(), 0);
         while start.elapsed().as_secs_f64() < ROUND {

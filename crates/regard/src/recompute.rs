@@ -156,7 +156,7 @@ mod tests {
         let normal = Initializer::Normal { mean: 0.0, std: 0.5 };
         let block = |_| {
             let block = Block { weight: normal.init([8, 8], &device), bias: normal.init([8], &device) };
-            // parameters come to be when they are first used
+            // parameters are initialised on first use
             let _ = (block.weight.val(), block.bias.val());
             block
         };

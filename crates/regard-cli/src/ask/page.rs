@@ -7,15 +7,15 @@ use regard::data::Picture;
 use regard::report::figure::{ColourScale, HeatMap};
 use regard::report::page::PageImage;
 use regard::report::{Page, PageSection, Table, png};
-use regard::tasks::vision_language::{Answered, SaidAnswer};
+use regard::tasks::vision_language::{ScoredAnswer, VqaOutput};
 use std::path::Path;
 
 use crate::failure::Failure;
 
-pub fn write(path: &Path, question: &str, answered: &Answered, trace: &Trace, drawn: &Picture) -> Result<(), Failure> {
+pub fn write(path: &Path, question: &str, answered: &VqaOutput, trace: &Trace, drawn: &Picture) -> Result<(), Failure> {
     let layers = word_region_attention(trace)?;
     let mut answers = Table::new().words("answer").numbers("probability");
-    for SaidAnswer { answer, probability } in &answered.answers {
+    for ScoredAnswer { answer, probability } in &answered.answers {
         answers.row([answer.clone(), format!("{:.2} %", 100.0 * probability)]);
     }
     let image = PageImage {

@@ -1,7 +1,7 @@
 //! `regard data check`: finds problems in a dataset.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use regard::data::check::{ClassCount, Copies, Report, check};
+use regard::data::check::{ClassCount, Copies, DatasetReport, check};
 use regard::data::clip;
 use regard::data::dataset::{Origins, layout, open_parts, origins};
 use regard::data::detection::{self, Histogram};
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 /// Number of problems listed per kind; JSON has all.
-pub(super) const LISTED: usize = 10;
+const LISTED: usize = 10;
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -54,7 +54,7 @@ struct Json<'a> {
     origins: &'a Origins,
     problems: usize,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a DatasetReport,
 }
 
 pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
@@ -86,17 +86,16 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     } else {
         print(&report, layout, &origins, args.least, out)?;
     }
-    match report.problems() {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
-            Err(Failure::found(format!("`{}` has {problems} problem{plural}", args.source), hint))
-        }
-    }
+    verdict(&args.source, report.problems())
 }
 
-fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &mut impl Write) -> Result<(), Failure> {
+fn print(
+    report: &DatasetReport,
+    layout: &str,
+    origins: &Origins,
+    least: usize,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let width = report.classes.iter().map(|count| count.name.chars().count()).max().unwrap_or(0).max(10) + 2;
     writeln!(out, "{:<width$}{:>8}{:>12}{:>8}", "class", "train", "validation", "test")?;
     for ClassCount { name, train, validation, test } in &report.classes {
@@ -134,6 +133,16 @@ fn print(report: &Report, layout: &str, origins: &Origins, least: usize, out: &m
         writeln!(out, "problems    none")?;
     }
     Ok(())
+}
+
+/// A failure that says how many problems the data has, if any.
+pub(super) fn verdict(source: &str, problems: usize) -> Result<(), Failure> {
+    if problems == 0 {
+        return Ok(());
+    }
+    let plural = if problems == 1 { "" } else { "s" };
+    let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
+    Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
 }
 
 /// A progress bar for this many pictures.

@@ -2,12 +2,12 @@
 
 use regard::data::check::ClassCount;
 use regard::data::dataset::Origins;
-use regard::data::detection::{DetectionDataset, DetectionParts, FaultKind, Report, Severity, check, survey};
+use regard::data::detection::{DetectionDataset, DetectionParts, DetectionReport, FaultKind, Severity, check, survey};
 use regard::evaluate::coco;
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, describe_histogram, list, progress};
+use super::check::{describe_histogram, list, progress, verdict};
 use super::unusable_boxes;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -21,7 +21,7 @@ struct Json<'a> {
     /// AP of each part's objects against themselves: less than 1 means that the data does not suit the evaluation.
     truth_against_itself: [Option<f64>; 3],
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a DetectionReport,
 }
 
 pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
@@ -43,14 +43,7 @@ pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure
             writeln!(out, "problems    none")?;
         }
     }
-    match problems {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, problems)
 }
 
 /// AP of the objects of a part against themselves; `None` without objects, or if they cannot be read.
@@ -61,7 +54,7 @@ fn against_itself(dataset: &dyn DetectionDataset) -> Option<f64> {
 }
 
 fn print(
-    report: &Report,
+    report: &DetectionReport,
     parts: &DetectionParts,
     truth: [Option<f64>; 3],
     out: &mut impl Write,
@@ -74,7 +67,7 @@ fn print(
     for ClassCount { name, train, validation, test } in &report.classes {
         row(name, [train, validation, test].map(ToString::to_string))?;
     }
-    let of = |number: fn(&regard::data::detection::PartReport) -> usize| {
+    let of = |number: fn(&regard::data::detection::DetectionPartReport) -> usize| {
         report.parts().map(|(_, part)| number(part).to_string())
     };
     row("all", of(|part| part.objects))?;

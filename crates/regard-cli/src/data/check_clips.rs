@@ -1,13 +1,14 @@
 //! `regard data check` for clips.
 
 use regard::data::check::ClassCount;
-use regard::data::clip::{BadClip, ClipParts, Occurrence, PartReport, Report, check, survey};
+use regard::data::check::Occurrence;
+use regard::data::clip::{BadClip, ClipPartReport, ClipParts, ClipReport, check, survey};
 use regard::data::dataset::Origins;
 use regard::data::detection::{Issue, Severity};
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, describe_histogram, list, progress};
+use super::check::{describe_histogram, list, progress, verdict};
 use super::unusable_clips;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -19,7 +20,7 @@ struct Json<'a> {
     origins: &'a Origins,
     problems: usize,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a ClipReport,
 }
 
 pub fn run(source: &str, frames: usize, json: bool, out: &mut impl Write) -> Result<(), Failure> {
@@ -33,17 +34,10 @@ pub fn run(source: &str, frames: usize, json: bool, out: &mut impl Write) -> Res
     } else {
         print(&report, &parts, frames, out)?;
     }
-    match report.problems() {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, report.problems())
 }
 
-fn print(report: &Report, parts: &ClipParts, frames: usize, out: &mut impl Write) -> Result<(), Failure> {
+fn print(report: &ClipReport, parts: &ClipParts, frames: usize, out: &mut impl Write) -> Result<(), Failure> {
     let width = report.classes.iter().map(|count| count.name.chars().count()).max().unwrap_or(0).max(14) + 2;
     let mut row = |name: &str, cells: [String; 3]| -> Result<(), Failure> {
         Ok(writeln!(out, "{name:<width$}{:>8}{:>12}{:>8}", cells[0], cells[1], cells[2])?)
@@ -52,7 +46,7 @@ fn print(report: &Report, parts: &ClipParts, frames: usize, out: &mut impl Write
     for ClassCount { name, train, validation, test } in &report.classes {
         row(name, [train, validation, test].map(ToString::to_string))?;
     }
-    let of = |number: fn(&PartReport) -> usize| report.parts().map(|(_, part)| number(part).to_string());
+    let of = |number: fn(&ClipPartReport) -> usize| report.parts().map(|(_, part)| number(part).to_string());
     row("all", of(|part| part.clips))?;
     row("frames", of(|part| part.frames))?;
     row("shortest", of(|part| part.shortest))?;

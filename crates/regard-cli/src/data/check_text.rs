@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-use super::check::{LISTED, list};
+use super::check::{list, verdict};
 use super::unusable;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -31,14 +31,7 @@ pub fn run(source: &str, columns: [String; 2], json: bool, out: &mut impl Write)
     } else {
         print(&report, columns, out)?;
     }
-    match report.problems() {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("they are listed above; `--json` lists all, also more than {LISTED} of a kind");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, report.problems())
 }
 
 fn print(report: &TextReport, [first, second]: &[String; 2], out: &mut impl Write) -> Result<(), Failure> {

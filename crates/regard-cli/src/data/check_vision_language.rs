@@ -2,11 +2,13 @@
 
 use regard::data::dataset::Origins;
 use regard::data::detection::Severity;
-use regard::data::vision_language::{Answers, PartReport, Report, check, picture_count, survey};
+use regard::data::vision_language::{
+    AnswerStatistics, TextPartReport, VisionLanguageReport, check, picture_count, survey,
+};
 use serde::Serialize;
 use std::io::Write;
 
-use super::check::{LISTED, list, progress};
+use super::check::{list, progress, verdict};
 use super::unusable_texts;
 use crate::failure::Failure;
 use crate::models::print_json;
@@ -18,7 +20,7 @@ struct Json<'a> {
     origins: &'a Origins,
     problems: usize,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a VisionLanguageReport,
 }
 
 pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure> {
@@ -37,22 +39,15 @@ pub fn run(source: &str, json: bool, out: &mut impl Write) -> Result<(), Failure
             writeln!(out, "problems    none")?;
         }
     }
-    match problems {
-        0 => Ok(()),
-        problems => {
-            let plural = if problems == 1 { "" } else { "s" };
-            let hint = format!("listed above; `--json` lists more than {LISTED} of a kind, too");
-            Err(Failure::found(format!("`{source}` has {problems} problem{plural}"), hint))
-        }
-    }
+    verdict(source, problems)
 }
 
-fn print(report: &Report, layout: &str, origins: &Origins, out: &mut impl Write) -> Result<(), Failure> {
+fn print(report: &VisionLanguageReport, layout: &str, origins: &Origins, out: &mut impl Write) -> Result<(), Failure> {
     let mut row = |name: &str, cells: [String; 3]| -> Result<(), Failure> {
         Ok(writeln!(out, "{name:<20}{:>10}{:>12}{:>10}", cells[0], cells[1], cells[2])?)
     };
     row("texts", ["train", "validation", "test"].map(String::from))?;
-    let of = |number: fn(&PartReport) -> String| report.parts().map(|(_, part)| number(part));
+    let of = |number: fn(&TextPartReport) -> String| report.parts().map(|(_, part)| number(part));
     row("all", of(|part| part.texts.to_string()))?;
     row("pictures", of(|part| part.pictures.to_string()))?;
     row("words, mean", of(|part| format!("{:.1}", part.mean_words)))?;
@@ -73,7 +68,7 @@ fn print(report: &Report, layout: &str, origins: &Origins, out: &mut impl Write)
     list(out, "copies in more than one part (leaks)", report.leaks.iter().map(|copies| copies.join(" = ")))
 }
 
-fn print_answers(answers: &Answers, out: &mut impl Write) -> Result<(), Failure> {
+fn print_answers(answers: &AnswerStatistics, out: &mut impl Write) -> Result<(), Failure> {
     let percent = |share: &f64| format!("{:.2} %", 100.0 * share);
     let either = |[validation, test]: &[Option<f64>; 2]| {
         let shown = |share: &Option<f64>| share.as_ref().map_or("-".into(), percent);

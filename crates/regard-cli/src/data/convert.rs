@@ -1,7 +1,7 @@
 //! `regard data convert`: converts detection datasets.
 
 use clap::ValueEnum;
-use regard::data::detection::{Format, convert, open_parts};
+use regard::data::detection::{AnnotationFormat, convert, open_parts};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ enum To {
     Csv,
 }
 
-impl From<To> for Format {
+impl From<To> for AnnotationFormat {
     fn from(to: To) -> Self {
         match to {
             To::Coco => Self::Coco,

@@ -1,7 +1,7 @@
 //! `regard data fetch`: downloads a public dataset from its official address.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use regard::data::fetch::{Options, PUBLIC, Step, public};
+use regard::data::fetch::{FetchStep, Options, PUBLIC, public};
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         (style("{msg} {bytes} of {total_bytes} {wide_bar} {bytes_per_sec} {eta}"), style("{msg} {pos}"));
     let place = public(name).and_then(|public| {
         public.fetch(&args.output, &options, &mut |step| match step {
-            Step::Download { file, progress } => {
+            FetchStep::Download { file, progress } => {
                 if bar.message() != file {
                     bar.set_style(download.clone());
                     bar.set_message(file.to_string());
@@ -46,14 +46,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
                 bar.set_length(progress.total.unwrap_or(progress.done));
                 bar.set_position(progress.done);
             }
-            Step::Unpack { files } => {
+            FetchStep::Unpack { files } => {
                 if files == 1 {
                     bar.set_style(work.clone());
                     bar.set_message("unpacking, files:");
                 }
                 bar.set_position(files as u64);
             }
-            Step::Open => {
+            FetchStep::Open => {
                 bar.set_style(style("{msg}"));
                 bar.set_message("opening");
             }

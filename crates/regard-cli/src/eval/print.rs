@@ -1,6 +1,6 @@
 //! The output of `regard eval`.
 
-use regard::evaluate::{Evaluation, Robustness, Turn};
+use regard::evaluate::{ClassificationMetrics, Robustness, Rotation};
 use regard::report::classes::table;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use crate::models::print_json;
 
 /// The evaluation of one model.
 #[derive(Debug)]
-pub struct Report<'a> {
-    pub evaluation: &'a Evaluation,
+pub struct ClassificationReport<'a> {
+    pub evaluation: &'a ClassificationMetrics,
     /// Names of the model's classes.
     pub classes: &'a [String],
     pub unreadable: usize,
@@ -58,9 +58,9 @@ struct Cell {
     pictures: u64,
 }
 
-impl Report<'_> {
+impl ClassificationReport<'_> {
     pub fn text(&self, per_class: bool, out: &mut impl Write) -> Result<(), Failure> {
-        let Evaluation { accuracy, confusion, calibration } = self.evaluation;
+        let ClassificationMetrics { accuracy, confusion, calibration } = self.evaluation;
         writeln!(out, "pictures           {}", accuracy.pictures)?;
         writeln!(out, "unreadable         {}", self.unreadable)?;
         writeln!(out, "top-1              {:.2} %", 100.0 * accuracy.top1())?;
@@ -75,7 +75,7 @@ impl Report<'_> {
     }
 
     pub fn json(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let Evaluation { accuracy, confusion, calibration } = self.evaluation;
+        let ClassificationMetrics { accuracy, confusion, calibration } = self.evaluation;
         let seen = (0..confusion.counts.len()).filter(|class| confusion.pictures(*class) > 0);
         let class = |class: usize| OfClass {
             class,
@@ -110,7 +110,7 @@ impl Report<'_> {
 }
 
 /// The table of rotated and flipped pictures, as JSON.
-pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Failure> {
+pub fn robustness_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct RobustnessRow<'a> {
         model: &'a str,
@@ -118,12 +118,14 @@ pub fn turned_json(rows: &[Robustness], out: &mut impl Write) -> Result<(), Fail
         top1: BTreeMap<String, f64>,
         drop: BTreeMap<String, f64>,
     }
-    let by_turn = |value: &dyn Fn(Turn) -> f64| Turn::ALL.map(|turn| (turn.name().to_string(), value(turn))).into();
+    let by_rotation = |value: &dyn Fn(Rotation) -> f64| {
+        Rotation::ALL.map(|rotation| (rotation.name().to_string(), value(rotation))).into()
+    };
     let rows = rows.iter().map(|row| RobustnessRow {
         model: &row.name,
         pictures: row.accuracy[0].pictures,
-        top1: by_turn(&|turn| row.top1(turn)),
-        drop: by_turn(&|turn| row.drop(turn)),
+        top1: by_rotation(&|rotation| row.top1(rotation)),
+        drop: by_rotation(&|rotation| row.drop(rotation)),
     });
     print_json(&rows.collect::<Vec<_>>(), out)
 }

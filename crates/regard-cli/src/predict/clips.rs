@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use indicatif::ProgressBar;
 use regard::Pass;
-use regard::evaluate::answers;
+use regard::evaluate::top_classes;
 use regard::tasks::clips::{ClipPreparation, mean_of_views};
 use std::io::{Write, stderr};
 
@@ -33,7 +33,7 @@ pub fn run(args: &Args, name: &str, device: &Device, out: &mut impl Write) -> Re
         let clip = path.display().to_string();
         let answered = read_views(path, &preparation).map(|views| {
             let logits = video.model.forward(&tensor(&views, &preparation, device), &mut Pass::silent());
-            (answers(mean_of_views(logits, views.count), args.top).remove(0), views.indices)
+            (top_classes(mean_of_views(logits, views.count), args.top).remove(0), views.indices)
         });
         let prediction = match answered {
             Ok((found, frames)) => {

@@ -6,7 +6,7 @@ mod page;
 use burn::tensor::Device;
 use regard::Pass;
 use regard::cost::Convention;
-use regard::evaluate::{Accuracy, History, Turn};
+use regard::evaluate::{Accuracy, History, Rotation};
 use regard::models::Model;
 use regard::report::Table;
 use regard::tasks::AnyRecipe;
@@ -112,7 +112,7 @@ impl TrainedModel {
             let batch = batch?;
             let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
             let images = batch.tensor(device);
-            upside_down.add(model.forward(Turn::UpsideDown.apply(images)?, &mut Pass::silent()), &labels);
+            upside_down.add(model.forward(Rotation::UpsideDown.apply(images)?, &mut Pass::silent()), &labels);
         }
         let history = read_history(&folder)?;
         Ok(Self { folder, task, model, history, upside_down })

@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use regard::evaluate::{TaskInfo, Values};
 use regard::report::Findings;
 use regard::tasks::AnyRecipe;
-use regard::train::Event;
+use regard::train::TrainEvent;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -70,9 +70,9 @@ impl ProgressReporter {
     }
 
     /// Shows an event; returns whether the run should continue.
-    pub fn show(&mut self, event: &Event) -> bool {
+    pub fn show(&mut self, event: &TrainEvent) -> bool {
         match event {
-            Event::Begin { step, steps, epoch_steps, learning, note, facts } => {
+            TrainEvent::Begin { step, steps, epoch_steps, learning, note, facts } => {
                 self.steps = *steps;
                 self.facts.clone_from(facts);
                 if let Some(bar) = &self.bar {
@@ -91,7 +91,7 @@ impl ProgressReporter {
                     self.line(&format!("resuming    after step {step}"));
                 }
             }
-            Event::Step(record) => {
+            TrainEvent::Step(record) => {
                 let parts: Vec<String> = record.parts.iter().map(|(name, part)| format!(" {name} {part:.4}")).collect();
                 let parts = parts.concat();
                 let text = format!(
@@ -115,12 +115,12 @@ impl ProgressReporter {
                     None => {}
                 }
             }
-            Event::Measuring { done, of } => {
+            TrainEvent::Measuring { done, of } => {
                 if let Some(bar) = &self.bar {
                     bar.set_message(format!("evaluating {done} of {of}"));
                 }
             }
-            Event::Epoch { record, best } => {
+            TrainEvent::Epoch { record, best } => {
                 let primary = self.task.primary();
                 self.primary = format!(" {} {}", primary.label, primary.show(record.metric(&primary.name)));
                 self.line(&format!(
@@ -132,12 +132,12 @@ impl ProgressReporter {
                     record.seconds
                 ));
             }
-            Event::Averaged { values, best } => {
+            TrainEvent::Averaged { values, best } => {
                 let best = if *best { " best" } else { "" };
                 self.line(&format!("mean of the last epochs  validation: {}{best}", self.values(values)));
             }
-            Event::Saved { .. } => self.report(None),
-            Event::Tested { record, findings } => {
+            TrainEvent::Saved { .. } => self.report(None),
+            TrainEvent::Tested { record, findings } => {
                 self.line(&format!("test        {}", self.values(&record.metrics)));
                 self.report(Some((*record, *findings)));
             }

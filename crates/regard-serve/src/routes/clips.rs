@@ -5,7 +5,7 @@ use axum::http::header;
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use regard::data::Picture;
-use regard::evaluate::Answer;
+use regard::evaluate::ClassProbability;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -173,8 +173,8 @@ fn frames_of(body: &[u8], most: u64) -> Result<SentClip, ApiError> {
     Ok(SentClip::Frames(pictures))
 }
 
-fn predictions<'a>(model: &'a VideoClassifier, answers: &[Answer]) -> Vec<Prediction<'a>> {
-    let prediction = |Answer { class, probability }: &Answer| Prediction {
+fn predictions<'a>(model: &'a VideoClassifier, answers: &[ClassProbability]) -> Vec<Prediction<'a>> {
+    let prediction = |ClassProbability { class, probability }: &ClassProbability| Prediction {
         class: *class,
         label: &model.labels()[*class],
         probability: *probability,

@@ -3,7 +3,7 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 use regard::analyse::LensLayer;
-use regard::evaluate::Answer;
+use regard::evaluate::ClassProbability;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -188,7 +188,8 @@ async fn preprocessed(
     Ok((model, pixels))
 }
 
-fn predictions(model: &Classifier, answers: Vec<Answer>) -> Vec<Prediction<'_>> {
-    let prediction = |Answer { class, probability }| Prediction { class, label: &model.labels()[class], probability };
+fn predictions(model: &Classifier, answers: Vec<ClassProbability>) -> Vec<Prediction<'_>> {
+    let prediction =
+        |ClassProbability { class, probability }| Prediction { class, label: &model.labels()[class], probability };
     answers.into_iter().map(prediction).collect()
 }

@@ -1,4 +1,4 @@
-//! Where a model of video looks in space and time: one clip, all layers, whatever the scheme.
+//! The attention of a model of video in space and time: one clip, all layers, any scheme.
 //!
 //! A model that keeps frames apart has a map for each frame by itself: those of its class tokens side by side, and of a patch only
 //! in its own frame.
@@ -11,16 +11,16 @@ use super::check::Check;
 use super::maps::{Query, maps};
 use super::rollout::{RolloutOptions, rollout};
 use crate::data::Clips;
-use crate::evaluate::{Answer, answers};
+use crate::evaluate::{ClassProbability, top_classes};
 use crate::models::VideoModel;
 use crate::pass::Axes;
 use crate::{Error, Pass};
 
-/// What a model answers for a clip, and where it looked.
+/// The prediction for a clip and its attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClipExplanation {
     /// The best answers, best first.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ClassProbability>,
     /// Every layer's attention, in the order of layers; none of models without attention.
     pub attentions: Vec<Attention>,
     /// Frames of the clip.
@@ -36,7 +36,7 @@ pub enum ClipQuery {
     At { frame: usize, point: [f64; 2] },
 }
 
-/// Where it looks in one layer.
+/// The attention of one layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClipMap {
     pub layer: String,
@@ -70,11 +70,11 @@ pub fn explain_clip(model: &VideoModel, clip: &Clips, top: usize) -> Result<Clip
     let mut pass = Pass::recording_attention::<String>([]);
     let logits = model.forward(clip, &mut pass);
     let attentions = attentions(pass.into_trace(), Some([rows, columns]))?;
-    Ok(ClipExplanation { answers: answers(logits, top).remove(0), attentions, frames })
+    Ok(ClipExplanation { answers: top_classes(logits, top).remove(0), attentions, frames })
 }
 
 impl ClipExplanation {
-    /// Where a query looks, in every layer that has it.
+    /// The attention of a query in every layer that has it.
     #[must_use]
     pub fn maps(&self, query: ClipQuery) -> Vec<ClipMap> {
         self.attentions.iter().filter_map(|attention| clip_map(attention, query, self.frames).ok()).collect()
@@ -103,7 +103,7 @@ impl ClipExplanation {
     }
 }
 
-/// Where a query of a clip with so many frames looks in one layer.
+/// The attention of a query of a clip with so many frames in one layer.
 ///
 /// # Errors
 /// When the layer is not attention within a clip, or has no such query.
@@ -152,7 +152,7 @@ impl ClipMap {
         mean
     }
 
-    /// What gets the most weight on average over heads, most first: the arrows of the non-local networks' figures.
+    /// The positions with the most weight on average over heads, in descending order: the arrows of the non-local networks' figures.
     #[must_use]
     pub fn strongest(&self, count: usize) -> Vec<LookedAt> {
         let [_, rows, columns] = self.size;

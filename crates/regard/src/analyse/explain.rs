@@ -1,4 +1,4 @@
-//! What one forward pass says about one image: predictions, attention, and the prediction of each layer.
+//! One image in one forward pass: predictions, attention, and the prediction of each layer.
 
 use burn::tensor::Tensor;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::gradients::ClassGradients;
 use super::lens::{Lens, lens};
 use super::maps::{AttentionMaps, Query, maps};
 use super::rollout::{Rollout, RolloutOptions, class_rollout, rollout};
-use crate::evaluate::{Answer, answers};
+use crate::evaluate::{ClassProbability, top_classes};
 use crate::models::Model;
 use crate::{Error, Pass};
 
@@ -17,7 +17,7 @@ use crate::{Error, Pass};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The most probable classes, best first.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ClassProbability>,
     /// The attention of every layer, in the order of layers; empty for models without attention.
     pub attentions: Vec<Attention>,
     /// The prediction of each layer, for transformers.
@@ -35,7 +35,7 @@ pub fn explain(model: &Model, image: Tensor<4>, top: usize) -> Result<Explanatio
     let trace = pass.into_trace();
     let lens = model.as_transformer().map(|_| lens(model, &trace, logits.clone(), top)).transpose()?;
     let attentions = attentions(trace, Some([rows, columns]))?;
-    Ok(Explanation { answers: answers(logits, top).remove(0), attentions, lens })
+    Ok(Explanation { answers: top_classes(logits, top).remove(0), attentions, lens })
 }
 
 impl Explanation {

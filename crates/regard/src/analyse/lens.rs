@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::activations::named;
 use super::check::{Check, largest};
-use crate::evaluate::{Answer, answers};
+use crate::evaluate::{ClassProbability, top_classes};
 use crate::models::Model;
 use crate::{Error, Pass, Trace};
 
@@ -24,7 +24,7 @@ pub struct Lens {
 pub struct LensLayer {
     pub layer: String,
     /// The most probable classes, best first.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ClassProbability>,
     /// The probability of the class that the whole model predicts.
     pub of_final: f32,
 }
@@ -39,11 +39,11 @@ pub fn lens(model: &Model, trace: &Trace, logits: Tensor<2>, top: usize) -> Resu
     })?;
     let blocks = model.inspect().blocks();
     let classes = logits.dims()[1];
-    let last = answers(logits.clone(), 1).remove(0)[0].class;
+    let last = top_classes(logits.clone(), 1).remove(0)[0].class;
     let (mut layers, mut read) = (Vec::new(), logits.clone().mul_scalar(f32::NAN));
     for layer in named(trace, blocks) {
         read = transformer.read_out_heads(trace.get::<3>(&layer)?, &mut Pass::silent()).mean();
-        let mut all = answers(read.clone(), classes).remove(0);
+        let mut all = top_classes(read.clone(), classes).remove(0);
         let of_final = all.iter().find(|answer| answer.class == last).map_or(0.0, |answer| answer.probability);
         all.truncate(top);
         layers.push(LensLayer { layer, answers: all, of_final });
@@ -80,7 +80,7 @@ mod tests {
             let logits = model.forward(random([1, 3, 32, 32], 1), &mut pass);
             let lens = lens(&model, &pass.into_trace(), logits.clone(), 3).unwrap();
             assert!(lens.check.holds(), "{}", lens.check);
-            let best = &answers(logits, 1)[0][0];
+            let best = &top_classes(logits, 1)[0][0];
             let last = lens.layers.last().unwrap();
             assert_eq!((last.answers[0].class, last.answers.len()), (best.class, 3));
             assert!((last.of_final - best.probability).abs() < 1e-5);

@@ -104,7 +104,7 @@ pub fn word_region_attention(trace: &Trace) -> Result<Vec<WordRegionAttention>, 
     Ok(found)
 }
 
-/// What goes across, and what stays: together they are all of a query's attention.
+/// The attention across the two modalities and within one; together they are a query's whole attention.
 fn one(
     name: &str,
     direction: Across,

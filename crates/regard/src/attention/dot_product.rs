@@ -1,4 +1,4 @@
-//! Scaled dot-product attention: every query looks at every key.
+//! Scaled dot-product attention: every query attends to every key.
 //! Vaswani et al. 2017, arXiv:1706.03762.
 //!
 //! `out_n = sum_m softmax_m(scale * q_n . k_m + bias_nm) v_m`. A query that may look at no key at all

@@ -1,16 +1,16 @@
 //! The attention operators of the literature: formulas on Burn tensors, no parameters of their own.
 //!
-//! | operator | who looks where | source |
+//! | operator | what attends to what | source |
 //! |---|---|---|
-//! | [`dot_product`](fn@dot_product) | every query at every key | Vaswani et al. 2017 |
-//! | [`additive`](fn@additive) | every query at every key, scored by a small network | Bahdanau et al. 2014 |
-//! | [`non_local`](fn@non_local) | every position at every position, by four affinities | Wang et al. 2018 |
+//! | [`dot_product`](fn@dot_product) | every query to every key | Vaswani et al. 2017 |
+//! | [`additive`](fn@additive) | every query to every key, scored by a small network | Bahdanau et al. 2014 |
+//! | [`non_local`](fn@non_local) | every position to every position, by four affinities | Wang et al. 2018 |
 //! | [`SpaceTimeStep::attend`] | patches of a clip in space and time, by the schemes of [`SpaceTime`] | Bertasius et al. 2021 |
-//! | [`local`](fn@local) | every pixel at the window around it | Ramachandran et al. 2019 (SASA) |
-//! | [`stem`](fn@stem) | every pixel at its own aligned block | Ramachandran et al. 2019 (SASA) |
-//! | [`pairwise`](fn@pairwise) | every pixel at its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
-//! | [`patchwise`](fn@patchwise) | every pixel at its footprint, as one patch | Zhao et al. 2020 (SAN) |
-//! | [`non_local_means`](fn@non_local_means) | every pixel at the pixels whose patch looks like its own | Buades et al. 2005 |
+//! | [`local`](fn@local) | every pixel to the window around it | Ramachandran et al. 2019 (SASA) |
+//! | [`stem`](fn@stem) | every pixel to its own aligned block | Ramachandran et al. 2019 (SASA) |
+//! | [`pairwise`](fn@pairwise) | every pixel to its footprint, as a set of pairs | Zhao et al. 2020 (SAN) |
+//! | [`patchwise`](fn@patchwise) | every pixel to its footprint, as one patch | Zhao et al. 2020 (SAN) |
+//! | [`non_local_means`](fn@non_local_means) | every pixel to the pixels whose patch looks like its own | Buades et al. 2005 |
 //!
 //! Position encodings without parameters: [`position`].
 //!

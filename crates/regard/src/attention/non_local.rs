@@ -287,7 +287,7 @@ mod tests {
                 assert_eq!(regrouping_is_cheaper(&theta, &phi, &g), regroups);
                 let options = options(affinity, Some(0.5));
                 let silent = non_local(theta.clone(), phi.clone(), g.clone(), &options, &mut Pass::silent());
-                assert!(silent.weights.is_none(), "nobody records");
+                assert!(silent.weights.is_none(), "nothing is recorded");
                 let mut pass = Pass::recording();
                 let recorded = pass.within("nl", |pass| non_local(theta, phi, g, &options, pass));
                 assert_close(&silent.out, &recorded.out, 1e-5);

@@ -11,7 +11,7 @@ use burn::tensor::{Bool, Tensor};
 
 use super::check;
 
-/// How sharp the plan becomes.
+/// Options of the transport.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransportOptions {
     /// Costs are divided by it before the exponential.
@@ -26,7 +26,7 @@ impl Default for TransportOptions {
     }
 }
 
-/// How much of each region goes to each word.
+/// The transport plan: how much of each region goes to each word.
 #[derive(Clone, Debug)]
 pub struct Transport {
     /// `[B, R, N]`; rows and columns of padding are zero, all others sum to one over their number.

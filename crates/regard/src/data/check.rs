@@ -4,15 +4,17 @@ use rayon::prelude::*;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::dataset::{Part, Parts};
+use super::dataset::{Dataset, Part, Parts};
+use crate::Error;
 
 /// A dataset is imbalanced if a class has more than this many times the training pictures of another.
 pub const MOST_IMBALANCE: f64 = 10.0;
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct DatasetReport {
     /// Pictures that can be read.
     pub train: usize,
     pub validation: usize,
@@ -67,7 +69,7 @@ pub struct Copies {
     pub leak: bool,
 }
 
-/// A picture among its copies.
+/// A sample among its copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Occurrence {
     pub name: String,
@@ -75,7 +77,7 @@ pub struct Occurrence {
     pub part: Part,
 }
 
-impl Report {
+impl DatasetReport {
     /// Copies that are in more than one part.
     pub fn leaks(&self) -> impl Iterator<Item = &Copies> {
         self.duplicates.iter().filter(|copies| copies.leak)
@@ -96,86 +98,114 @@ impl Report {
     }
 }
 
+impl ClassCount {
+    /// Classes without pictures.
+    pub(super) fn none_of(names: &[String]) -> Vec<Self> {
+        let none = |name: &String| Self { name: name.clone(), train: 0, validation: 0, test: 0 };
+        names.iter().map(none).collect()
+    }
+
+    /// Counts one of a part.
+    pub(super) const fn add(&mut self, part: Part) {
+        *match part {
+            Part::Validation => &mut self.validation,
+            Part::Test => &mut self.test,
+            _ => &mut self.train,
+        } += 1;
+    }
+
+    /// The count in training of the largest class divided by that of the smallest; `None` if a class has none.
+    pub(super) fn imbalance(classes: &[Self]) -> Option<f64> {
+        let counts = || classes.iter().map(|count| count.train);
+        let (most, fewest) = (counts().max().unwrap_or(0), counts().min().unwrap_or(0));
+        (fewest > 0).then(|| most as f64 / fewest as f64)
+    }
+}
+
+/// Looks at every sample of the three parts, on all threads; results are in the order of the samples.
+pub(super) fn for_each_sample<D: ?Sized + Send + Sync, T: Send>(
+    parts: [&Arc<D>; 3],
+    len: fn(&D) -> usize,
+    look: impl Fn(Part, &D, usize) -> T + Sync,
+) -> Vec<T> {
+    let names = [Part::Train, Part::Validation, Part::Test];
+    let samples = names.iter().zip(parts).flat_map(|(part, own)| (0..len(own)).map(move |index| (*part, own, index)));
+    let samples: Vec<(Part, &Arc<D>, usize)> = samples.collect();
+    samples.into_par_iter().map(|(part, own, index)| look(part, own, index)).collect()
+}
+
+/// An error about a sample without the sample's name, which is shown beside it.
+pub(super) fn reason_without(name: &str, error: &Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string()
+}
+
 /// A picture that was read.
 struct Seen {
     part: Part,
-    index: usize,
+    name: String,
+    label: usize,
     /// Its size and the hash of its pixels.
     content: Result<([usize; 2], [u8; 32]), String>,
 }
 
 /// Reads every picture; a class should have at least `least`. `tick` is called after each picture.
-pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> Report {
-    let dataset = |part| match part {
-        Part::Validation => &parts.validation,
-        Part::Test => &parts.test,
-        _ => &parts.train,
-    };
-    let all = [Part::Train, Part::Validation, Part::Test];
-    let pictures = all.into_iter().flat_map(|part| (0..dataset(part).len()).map(move |index| (part, index)));
-    let pictures: Vec<(Part, usize)> = pictures.collect();
-    let look = |(part, index)| {
-        let picture = dataset(part).picture(index).map_err(|error| error.to_string());
+pub fn check(parts: &Parts, least: usize, tick: impl Fn() + Sync) -> DatasetReport {
+    let look = |part, own: &(dyn Dataset + 'static), index| {
+        let name = own.name(index);
+        let picture = own.picture(index).map_err(|error| reason_without(&name, &error));
         tick();
-        Seen { part, index, content: picture.map(|picture| (picture.size(), hash(picture.size(), picture.pixels()))) }
+        let content = picture.map(|picture| (picture.size(), hash(picture.size(), picture.pixels())));
+        Seen { part, name, label: own.label(index), content }
     };
-    let seen: Vec<Seen> = pictures.into_par_iter().map(look).collect();
+    let Parts { train, validation, test } = parts;
+    let seen = for_each_sample([train, validation, test], Dataset::len, look);
 
-    let label = |seen: &Seen| dataset(seen.part).label(seen.index);
-    let class = |seen: &Seen| dataset(seen.part).classes()[label(seen)].clone();
-    let name = |seen: &Seen| dataset(seen.part).name(seen.index);
-    let count = |name: &String| ClassCount { name: name.clone(), train: 0, validation: 0, test: 0 };
-    let mut classes: Vec<ClassCount> = parts.train.classes().iter().map(count).collect();
+    let names = train.classes();
+    let class = |seen: &Seen| names[seen.label].clone();
+    let mut classes = ClassCount::none_of(names);
     let (mut sizes, mut unreadable) = (Vec::new(), Vec::new());
-    let mut by_content: HashMap<[u8; 32], Vec<&Seen>> = HashMap::new();
-    for found in &seen {
+    let mut by_content: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
+    for (number, found) in seen.iter().enumerate() {
         match &found.content {
             Ok((size, hash)) => {
                 sizes.push(*size);
-                by_content.entry(*hash).or_default().push(found);
-                let counts = &mut classes[label(found)];
-                *match found.part {
-                    Part::Validation => &mut counts.validation,
-                    Part::Test => &mut counts.test,
-                    _ => &mut counts.train,
-                } += 1;
+                by_content.entry(*hash).or_default().push(number);
+                classes[found.label].add(found.part);
             }
             Err(reason) => {
-                let name = name(found);
-                // the error names the file, too
-                let reason = reason.strip_prefix(&format!("{name}: ")).unwrap_or(reason).to_string();
+                let (name, reason) = (found.name.clone(), reason.clone());
                 unreadable.push(Unreadable { name, class: class(found), reason });
             }
         }
     }
-    let mut groups: Vec<Vec<&Seen>> = by_content.into_values().filter(|group| group.len() > 1).collect();
+    let mut groups: Vec<Vec<usize>> = by_content.into_values().filter(|group| group.len() > 1).collect();
     // in the order of their first pictures, whatever the order of the hashes
-    groups.sort_unstable_by_key(|group| (all.iter().position(|part| *part == group[0].part), group[0].index));
+    groups.sort_unstable_by_key(|group| group[0]);
+    let groups = groups.into_iter().map(|group| group.into_iter().map(|number| &seen[number]).collect());
     let copies = |group: Vec<&Seen>| Copies {
         conflict: group.iter().any(|other| class(other) != class(group[0])),
         leak: group.iter().any(|other| other.part != group[0].part),
         pictures: group
             .iter()
-            .map(|seen| Occurrence { name: name(seen), class: class(seen), part: seen.part })
+            .map(|seen| Occurrence { name: seen.name.clone(), class: class(seen), part: seen.part })
             .collect(),
     };
     let lacks = |count: &&ClassCount| {
         count.train + count.validation + count.test < least
             || count.train == 0
-            || (count.validation == 0 && !parts.validation.is_empty())
-            || (count.test == 0 && !parts.test.is_empty())
+            || (count.validation == 0 && !validation.is_empty())
+            || (count.test == 0 && !test.is_empty())
     };
-    let most = classes.iter().map(|count| count.train).max().unwrap_or(0);
-    let fewest = classes.iter().map(|count| count.train).min().unwrap_or(0);
-    Report {
+    DatasetReport {
         train: classes.iter().map(|count| count.train).sum(),
         validation: classes.iter().map(|count| count.validation).sum(),
         test: classes.iter().map(|count| count.test).sum(),
         sizes: Sizes::of(&sizes),
         unreadable,
-        duplicates: groups.into_iter().map(copies).collect(),
+        duplicates: groups.map(copies).collect(),
         few: classes.iter().filter(lacks).cloned().collect(),
-        imbalance: (fewest > 0).then(|| most as f64 / fewest as f64),
+        imbalance: ClassCount::imbalance(&classes),
         classes,
     }
 }
@@ -206,9 +236,7 @@ pub(super) fn hash(size: [usize; 2], pixels: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
-    use crate::data::{Dataset, Picture};
-    use std::sync::Arc;
+    use crate::data::Picture;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Pictures by class and gray level; `None` is an unreadable one.
@@ -249,7 +277,7 @@ mod tests {
         Parts { train: toy(train), validation: toy(&[]), test: toy(test) }
     }
 
-    fn report(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)], least: usize) -> Report {
+    fn report(train: &[(usize, Option<u8>)], test: &[(usize, Option<u8>)], least: usize) -> DatasetReport {
         check(&parts(train, test), least, || {})
     }
 
@@ -321,7 +349,7 @@ mod tests {
 
     #[test]
     fn classes_with_few_pictures_or_none_in_a_part_are_told() {
-        let few = |report: Report| report.few.into_iter().map(|count| count.name).collect::<Vec<_>>();
+        let few = |report: DatasetReport| report.few.into_iter().map(|count| count.name).collect::<Vec<_>>();
         assert_eq!(few(report(&[(0, Some(1)), (0, Some(2)), (1, Some(3))], &[], 2)), ["b"]);
         assert_eq!(few(report(&[(0, Some(1))], &[(1, Some(2))], 1)), ["a", "b"], "each is missing on one side");
         assert_eq!(few(report(&[(0, Some(1))], &[], 1)), ["b"], "nothing is left of it");

@@ -120,7 +120,7 @@ pub const PUBLIC: [Public; 5] = [
 
 /// Progress of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum FetchStep<'a> {
     /// A file is being downloaded.
     Download { file: &'a str, progress: Progress },
     /// This many files were unpacked from an archive.
@@ -160,10 +160,10 @@ impl Public {
     ///
     /// # Errors
     /// When it cannot be reached, has another hash, or cannot be written.
-    pub fn fetch(&self, folder: &Path, options: &Options, on: &mut dyn FnMut(Step<'_>)) -> Result<PathBuf, Error> {
+    pub fn fetch(&self, folder: &Path, options: &Options, on: &mut dyn FnMut(FetchStep<'_>)) -> Result<PathBuf, Error> {
         let place = folder.join(self.name);
         if place.exists() {
-            on(Step::Open);
+            on(FetchStep::Open);
             return self.verify(&place).map(|()| place);
         }
         let partial = folder.join(format!("{}.partial", self.name));
@@ -174,10 +174,10 @@ impl Public {
             let file = partial.join(remote.name);
             remote.download(base, &file, options.pause, on)?;
             if unpack::is_archive(&file) {
-                unpack::unpack(&file, &partial, &mut |files| on(Step::Unpack { files }))?;
+                unpack::unpack(&file, &partial, &mut |files| on(FetchStep::Unpack { files }))?;
             }
         }
-        on(Step::Open);
+        on(FetchStep::Open);
         self.verify(&partial)?;
         for archive in self.files.iter().map(|remote| partial.join(remote.name)).filter(|file| unpack::is_archive(file))
         {
@@ -206,7 +206,7 @@ impl Public {
 }
 
 impl Remote {
-    fn download(&self, base: &str, to: &Path, pause: Duration, on: &mut dyn FnMut(Step<'_>)) -> Result<(), Error> {
+    fn download(&self, base: &str, to: &Path, pause: Duration, on: &mut dyn FnMut(FetchStep<'_>)) -> Result<(), Error> {
         // an earlier fetch, or a user without a network, put it here
         if to.is_file() {
             let found =
@@ -215,7 +215,7 @@ impl Remote {
             return if found == self.sha256 { Ok(()) } else { Err(Error::file(to, reason())) };
         }
         let url = format!("{base}/{}", self.name);
-        let progress = &mut |progress| on(Step::Download { file: self.name, progress });
+        let progress = &mut |progress| on(FetchStep::Download { file: self.name, progress });
         download(&url, to, Some(self.sha256.into()), pause, progress).map_err(|failure| {
             let reason = match failure {
                 Failure::Missing => "no such file on the server".into(),

@@ -45,20 +45,23 @@ impl Order {
         }
         for (field, value) in [("batch", batch), ("repeats", repeats), ("ranks", ranks)] {
             if value == 0 {
-                return Err(Error::config(field, "must be at least 1: 0"));
+                return Err(Error::config(field, "must be at least 1, got 0"));
             }
         }
         if rank >= ranks {
-            return Err(Error::config("rank", format!("must be below the {ranks} ranks: {rank}")));
+            return Err(Error::config("rank", format!("must be below the {ranks} ranks, got {rank}")));
         }
         if batch % ranks != 0 {
-            return Err(Error::config("batch", format!("cannot be divided by {ranks} ranks: {batch}")));
+            return Err(Error::config("batch", format!("must be divisible by {ranks} ranks, got {batch}")));
         }
         if seed.is_some() && samples < batch {
-            return Err(Error::config("batch", format!("more than the {samples} samples there are: {batch}")));
+            return Err(Error::config(
+                "batch",
+                format!("must be at most {samples}, the number of samples, got {batch}"),
+            ));
         }
         if seed.is_none() && repeats > 1 {
-            return Err(Error::config("repeats", format!("an order without a seed has each sample once: {repeats}")));
+            return Err(Error::config("repeats", format!("must be 1 without a seed, got {repeats}")));
         }
         Ok(())
     }
@@ -212,7 +215,7 @@ mod tests {
             assert!(error.contains(field) && error.ends_with(value), "{error}");
         }
         let few = Order { samples: 31, ..ORDER }.validate().unwrap_err().to_string();
-        assert_eq!(few, "`batch`: more than the 31 samples there are: 32");
+        assert_eq!(few, "`batch`: must be at most 31, the number of samples, got 32");
         assert!(Order { samples: 31, seed: None, ..ORDER }.validate().is_ok() && ORDER.validate().is_ok());
     }
 }

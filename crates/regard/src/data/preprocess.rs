@@ -1,4 +1,4 @@
-//! How a picture is made ready for a model: resized, cropped, normalised.
+//! Preprocessing of a picture for a model: resized, cropped, normalised.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -13,7 +13,7 @@ pub enum Filter {
     Bicubic,
 }
 
-/// How a picture becomes as large as its crop needs.
+/// How a picture is resized before the crop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resize {
@@ -24,13 +24,13 @@ pub enum Resize {
     Stretch,
 }
 
-/// What serde leaves out of a file.
+/// Whether serde omits a field.
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde hands over a reference
 fn is_usual(resize: &Resize) -> bool {
     *resize == Resize::default()
 }
 
-/// What a model expects of a picture.
+/// The preprocessing that a model expects.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocess {

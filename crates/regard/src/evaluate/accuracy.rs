@@ -8,23 +8,23 @@ use crate::function::log_softmax;
 
 /// A predicted class with its probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Answer {
+pub struct ClassProbability {
     pub class: usize,
     pub probability: f32,
 }
 
 /// `[B, classes]`: the `top` most probable classes of each picture, the best first; ties in the order of classes.
-pub fn answers(logits: Tensor<2>, top: usize) -> Vec<Vec<Answer>> {
+pub fn top_classes(logits: Tensor<2>, top: usize) -> Vec<Vec<ClassProbability>> {
     let [_, classes] = logits.dims();
     let scores: Vec<f32> = log_softmax(logits).into_data().iter::<f32>().collect();
     scores.chunks(classes).map(|row| best(row, top)).collect()
 }
 
 /// The `top` best classes by log-probability.
-pub(super) fn best(row: &[f32], top: usize) -> Vec<Answer> {
+pub(super) fn best(row: &[f32], top: usize) -> Vec<ClassProbability> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
-    order.into_iter().take(top).map(|class| Answer { class, probability: row[class].exp() }).collect()
+    order.into_iter().take(top).map(|class| ClassProbability { class, probability: row[class].exp() }).collect()
 }
 
 /// The log-probabilities of each picture, with its label.
@@ -63,7 +63,7 @@ impl Accuracy {
     }
 
     /// Adds a picture by its log-probabilities and its five best classes.
-    pub(super) fn count(&mut self, row: &[f32], best: &[Answer], label: usize) {
+    pub(super) fn count(&mut self, row: &[f32], best: &[ClassProbability], label: usize) {
         self.pictures += 1;
         self.right_first += usize::from(best[0].class == label);
         self.right_in_five += usize::from(best.iter().any(|answer| answer.class == label));
@@ -98,9 +98,10 @@ mod tests {
 
     #[test]
     fn answers_come_best_first_and_their_probabilities_are_of_all_classes() {
-        let best = &answers(logits(&[[0.0, 2.0, 1.0, 2.0, -1.0, 0.0]]), 3)[0];
+        let best = &top_classes(logits(&[[0.0, 2.0, 1.0, 2.0, -1.0, 0.0]]), 3)[0];
         assert_eq!(best.iter().map(|answer| answer.class).collect::<Vec<_>>(), [1, 3, 2]);
-        let sum: f32 = answers(logits(&[[0.0, 2.0, 1.0, 2.0, -1.0, 0.0]]), 6)[0].iter().map(|a| a.probability).sum();
+        let sum: f32 =
+            top_classes(logits(&[[0.0, 2.0, 1.0, 2.0, -1.0, 0.0]]), 6)[0].iter().map(|a| a.probability).sum();
         assert!((sum - 1.0).abs() < 1e-6);
     }
 

@@ -12,7 +12,7 @@
 mod diagnosis;
 mod matching;
 
-pub use diagnosis::{Diagnosis, FalseAlarm, Miss, Mistake, Settings, diagnose};
+pub use diagnosis::{Diagnosis, DiagnosisOptions, FalseAlarm, Miss, Mistake, diagnose};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -21,11 +21,11 @@ use std::collections::HashSet;
 use super::{Better, Metric, Unit, Values};
 use crate::Error;
 use crate::data::detection::DetectionDataset;
-use matching::{Outcome, PictureClass};
+use matching::{MatchOutcome, PictureClass};
 
 /// An annotated object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Truth {
+pub struct CocoTruth {
     /// The id of the annotation, only for messages and lists.
     pub id: u64,
     pub image: u64,
@@ -40,10 +40,10 @@ pub struct Truth {
 
 /// A box predicted by a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Detection {
+pub struct CocoDetection {
     pub image: u64,
     pub class: usize,
-    /// Left, top, width and height in pixels, as [`Truth::bounds`].
+    /// Left, top, width and height in pixels, as [`CocoTruth::bounds`].
     pub bounds: [f64; 4],
     pub score: f64,
 }
@@ -202,7 +202,7 @@ pub struct CurvePoint {
 
 /// The evaluation of a detector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Evaluation {
+pub struct CocoEvaluation {
     pub summary: Summary,
     /// In the order of the classes.
     pub classes: Vec<ClassScore>,
@@ -227,7 +227,7 @@ struct SizeArrays {
     recall: [[f64; THRESHOLDS]; 3],
 }
 
-impl Evaluation {
+impl CocoEvaluation {
     /// `[THRESHOLDS, RECALLS]` with 100 detections per picture; `None` for a class without objects of this size.
     #[must_use]
     pub fn precision(&self, class: usize, size: AreaRange) -> Option<&[f64]> {
@@ -260,11 +260,11 @@ impl Evaluation {
 ///
 /// # Errors
 /// When the size of a picture is needed and cannot be read.
-pub fn truths(dataset: &dyn DetectionDataset) -> Result<(Vec<u64>, Vec<Truth>), Error> {
+pub fn truths(dataset: &dyn DetectionDataset) -> Result<(Vec<u64>, Vec<CocoTruth>), Error> {
     let images: Vec<u64> = (0..dataset.len()).map(|index| dataset.image_id(index)).collect();
     let mut truths = Vec::new();
     for (index, &image) in images.iter().enumerate() {
-        truths.extend(dataset.annotations(index)?.iter().map(|annotation| Truth {
+        truths.extend(dataset.annotations(index)?.iter().map(|annotation| CocoTruth {
             id: annotation.id,
             image,
             class: annotation.class,
@@ -278,8 +278,9 @@ pub fn truths(dataset: &dyn DetectionDataset) -> Result<(Vec<u64>, Vec<Truth>), 
 
 /// The detections of a perfect model: every object that is not a crowd, with a score of 1.
 #[must_use]
-pub fn perfect(truths: &[Truth]) -> Vec<Detection> {
-    let found = |truth: &Truth| Detection { image: truth.image, class: truth.class, bounds: truth.bounds, score: 1.0 };
+pub fn perfect(truths: &[CocoTruth]) -> Vec<CocoDetection> {
+    let found =
+        |truth: &CocoTruth| CocoDetection { image: truth.image, class: truth.class, bounds: truth.bounds, score: 1.0 };
     truths.iter().filter(|truth| !truth.crowd).map(found).collect()
 }
 
@@ -290,19 +291,19 @@ pub fn perfect(truths: &[Truth]) -> Vec<Detection> {
 pub fn evaluate(
     images: &[u64],
     classes: usize,
-    truths: &[Truth],
-    detections: &[Detection],
-) -> Result<Evaluation, Error> {
+    truths: &[CocoTruth],
+    detections: &[CocoDetection],
+) -> Result<CocoEvaluation, Error> {
     check(images, classes, truths, detections)?;
     let pairs = matching::pairs(classes, truths, detections);
     let per_class: Vec<(ClassScore, Option<ClassArrays>)> =
         pairs.par_iter().map(|pairs| evaluate_class(pairs)).collect();
     let (classes, arrays): (Vec<ClassScore>, Vec<Option<ClassArrays>>) = per_class.into_iter().unzip();
-    Ok(Evaluation { summary: summarise(&arrays), classes, arrays })
+    Ok(CocoEvaluation { summary: summarise(&arrays), classes, arrays })
 }
 
 /// Validates the input.
-fn check(images: &[u64], classes: usize, truths: &[Truth], detections: &[Detection]) -> Result<(), Error> {
+fn check(images: &[u64], classes: usize, truths: &[CocoTruth], detections: &[CocoDetection]) -> Result<(), Error> {
     let known: HashSet<u64> = images.iter().copied().collect();
     let wrong = |what: String, reason: String| Err(Error::analysis(what, reason));
     let image = |image: u64| (!known.contains(&image)).then(|| format!("image {image} is not among the images"));
@@ -348,7 +349,7 @@ fn evaluate_class(pairs: &[PictureClass<'_>]) -> (ClassScore, Option<ClassArrays
             let outcome = |(score, picture, place): &(f64, u32, u32)| {
                 (*score, matches[*picture as usize].outcome(threshold, *place as usize))
             };
-            let outcomes: Vec<(f64, Outcome)> = order.iter().map(outcome).collect();
+            let outcomes: Vec<(f64, MatchOutcome)> = order.iter().map(outcome).collect();
             let part = threshold * RECALLS..(threshold + 1) * RECALLS;
             let scores = (size == AreaRange::All).then(|| &mut scores[part.clone()]);
             interpolate(&outcomes, proper, &mut precision[part], scores);
@@ -387,14 +388,14 @@ fn evaluate_class(pairs: &[PictureClass<'_>]) -> (ClassScore, Option<ClassArrays
 }
 
 /// Precision at each recall, and the scores that reach it, from outcomes by falling score.
-fn interpolate(outcomes: &[(f64, Outcome)], proper: usize, precision: &mut [f64], scores: Option<&mut [f64]>) {
+fn interpolate(outcomes: &[(f64, MatchOutcome)], proper: usize, precision: &mut [f64], scores: Option<&mut [f64]>) {
     let (mut hits, mut alarms) = (0.0, 0.0);
     let mut curve: Vec<(f64, f64)> = Vec::with_capacity(outcomes.len());
     for (_, outcome) in outcomes {
         match outcome {
-            Outcome::Hit => hits += 1.0,
-            Outcome::FalseAlarm => alarms += 1.0,
-            Outcome::Ignored => {}
+            MatchOutcome::Hit => hits += 1.0,
+            MatchOutcome::FalseAlarm => alarms += 1.0,
+            MatchOutcome::Ignored => {}
         }
         // `numpy.spacing(1)` makes 0 / 0 zero
         curve.push((hits / proper as f64, hits / (alarms + hits + f64::EPSILON)));
@@ -418,14 +419,14 @@ fn interpolate(outcomes: &[(f64, Outcome)], proper: usize, precision: &mut [f64]
     }
 }
 
-fn best_threshold(outcomes: &[(f64, Outcome)], proper: usize) -> Option<BestThreshold> {
+fn best_threshold(outcomes: &[(f64, MatchOutcome)], proper: usize) -> Option<BestThreshold> {
     let (mut hits, mut alarms) = (0usize, 0usize);
     let mut best: Option<BestThreshold> = None;
     for (index, (score, outcome)) in outcomes.iter().enumerate() {
         match outcome {
-            Outcome::Hit => hits += 1,
-            Outcome::FalseAlarm => alarms += 1,
-            Outcome::Ignored => {}
+            MatchOutcome::Hit => hits += 1,
+            MatchOutcome::FalseAlarm => alarms += 1,
+            MatchOutcome::Ignored => {}
         }
         // a threshold includes all detections of a score or none
         let is_last = outcomes.get(index + 1).is_none_or(|(next, _)| next != score);

@@ -9,7 +9,7 @@ use crate::Error;
 /// A rotation or flip, as a viewer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Turn {
+pub enum Rotation {
     None,
     Clockwise90,
     Clockwise180,
@@ -18,7 +18,7 @@ pub enum Turn {
     UpsideDown,
 }
 
-impl Turn {
+impl Rotation {
     /// In the order of the paper's columns.
     pub const ALL: [Self; 5] =
         [Self::None, Self::Clockwise90, Self::Clockwise180, Self::Clockwise270, Self::UpsideDown];
@@ -60,8 +60,8 @@ impl Turn {
 pub struct Robustness {
     /// The model's name.
     pub name: String,
-    /// In the order of [`Turn::ALL`].
-    pub accuracy: [Accuracy; Turn::ALL.len()],
+    /// In the order of [`Rotation::ALL`].
+    pub accuracy: [Accuracy; Rotation::ALL.len()],
 }
 
 impl Robustness {
@@ -78,22 +78,22 @@ impl Robustness {
         labels: &[usize],
         answer: impl Fn(Tensor<4>) -> Tensor<2>,
     ) -> Result<(), Error> {
-        for (turn, accuracy) in Turn::ALL.into_iter().zip(&mut self.accuracy) {
-            accuracy.add(answer(turn.apply(images.clone())?), labels);
+        for (rotation, accuracy) in Rotation::ALL.into_iter().zip(&mut self.accuracy) {
+            accuracy.add(answer(rotation.apply(images.clone())?), labels);
         }
         Ok(())
     }
 
     /// Top-1 accuracy on one version.
     #[must_use]
-    pub fn top1(&self, turn: Turn) -> f64 {
-        self.accuracy[turn as usize].top1()
+    pub fn top1(&self, rotation: Rotation) -> f64 {
+        self.accuracy[rotation as usize].top1()
     }
 
     /// The drop in accuracy on one version.
     #[must_use]
-    pub fn drop(&self, turn: Turn) -> f64 {
-        self.top1(Turn::None) - self.top1(turn)
+    pub fn drop(&self, rotation: Rotation) -> f64 {
+        self.top1(Rotation::None) - self.top1(rotation)
     }
 }
 
@@ -114,36 +114,36 @@ mod tests {
     #[test]
     fn every_turn_is_what_a_viewer_would_draw() {
         let before = images(&[1., 2., 3., 4., 5., 6., 7., 8., 9.], [1, 1, 3, 3]);
-        let turned = |turn: Turn| numbers(turn.apply(before.clone()).unwrap());
-        assert_eq!(turned(Turn::None), [1., 2., 3., 4., 5., 6., 7., 8., 9.]);
-        assert_eq!(turned(Turn::Clockwise90), [7., 4., 1., 8., 5., 2., 9., 6., 3.]);
-        assert_eq!(turned(Turn::Clockwise180), [9., 8., 7., 6., 5., 4., 3., 2., 1.]);
-        assert_eq!(turned(Turn::Clockwise270), [3., 6., 9., 2., 5., 8., 1., 4., 7.]);
-        assert_eq!(turned(Turn::UpsideDown), [7., 8., 9., 4., 5., 6., 1., 2., 3.]);
+        let turned = |rotation: Rotation| numbers(rotation.apply(before.clone()).unwrap());
+        assert_eq!(turned(Rotation::None), [1., 2., 3., 4., 5., 6., 7., 8., 9.]);
+        assert_eq!(turned(Rotation::Clockwise90), [7., 4., 1., 8., 5., 2., 9., 6., 3.]);
+        assert_eq!(turned(Rotation::Clockwise180), [9., 8., 7., 6., 5., 4., 3., 2., 1.]);
+        assert_eq!(turned(Rotation::Clockwise270), [3., 6., 9., 2., 5., 8., 1., 4., 7.]);
+        assert_eq!(turned(Rotation::UpsideDown), [7., 8., 9., 4., 5., 6., 1., 2., 3.]);
     }
 
     #[test]
     fn four_quarter_turns_are_none_and_two_are_half_a_turn() {
         let values: Vec<f32> = (0..2 * 3 * 16).map(|i| i as f32).collect();
         let before = images(&values, [2, 3, 4, 4]);
-        let quarter = |images: Tensor<4>| Turn::Clockwise90.apply(images).unwrap();
+        let quarter = |images: Tensor<4>| Rotation::Clockwise90.apply(images).unwrap();
         let half = quarter(quarter(before.clone()));
-        assert_eq!(numbers(half.clone()), numbers(Turn::Clockwise180.apply(before.clone()).unwrap()));
-        assert_eq!(numbers(quarter(half.clone())), numbers(Turn::Clockwise270.apply(before.clone()).unwrap()));
+        assert_eq!(numbers(half.clone()), numbers(Rotation::Clockwise180.apply(before.clone()).unwrap()));
+        assert_eq!(numbers(quarter(half.clone())), numbers(Rotation::Clockwise270.apply(before.clone()).unwrap()));
         assert_eq!(numbers(quarter(quarter(half))), values);
-        assert_eq!(numbers(Turn::UpsideDown.apply(Turn::UpsideDown.apply(before).unwrap()).unwrap()), values);
+        assert_eq!(numbers(Rotation::UpsideDown.apply(Rotation::UpsideDown.apply(before).unwrap()).unwrap()), values);
     }
 
     #[test]
     fn only_quarter_turns_need_square_images() {
         let wide = images(&[1., 2., 3., 4., 5., 6.], [1, 1, 2, 3]);
-        for turn in Turn::ALL {
-            match turn {
-                Turn::Clockwise90 | Turn::Clockwise270 => {
-                    let error = turn.apply(wide.clone()).unwrap_err().to_string();
+        for rotation in Rotation::ALL {
+            match rotation {
+                Rotation::Clockwise90 | Rotation::Clockwise270 => {
+                    let error = rotation.apply(wide.clone()).unwrap_err().to_string();
                     assert!(error.contains("2 rows and 3 columns"), "{error}");
                 }
-                _ => assert_eq!(turn.apply(wide.clone()).unwrap().dims(), [1, 1, 2, 3]),
+                _ => assert_eq!(rotation.apply(wide.clone()).unwrap().dims(), [1, 1, 2, 3]),
             }
         }
     }
@@ -157,8 +157,8 @@ mod tests {
         };
         let mut robustness = Robustness { name: "corner".into(), ..Robustness::default() };
         robustness.add(images(&[1., 1., -1., -1.], [1, 1, 2, 2]), &[0], answer).unwrap();
-        let right = Turn::ALL.map(|turn| robustness.top1(turn));
+        let right = Rotation::ALL.map(|rotation| robustness.top1(rotation));
         assert_eq!(right, [1.0, 0.0, 0.0, 1.0, 0.0]);
-        assert_eq!((robustness.drop(Turn::Clockwise90), robustness.drop(Turn::Clockwise270)), (1.0, 0.0));
+        assert_eq!((robustness.drop(Rotation::Clockwise90), robustness.drop(Rotation::Clockwise270)), (1.0, 0.0));
     }
 }

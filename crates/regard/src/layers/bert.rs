@@ -2,8 +2,8 @@
 //! connection and a norm after it.
 //! Devlin et al. 2018, arXiv:1810.04805.
 //!
-//! Fields have the names of `transformers`, so that names of tensors are those of its checkpoints. Differences: attention
-//! weights are not dropped at random, only the ends of branches are.
+//! Fields have the names of `transformers`, so that names of tensors are those of its checkpoints. Difference: dropout is
+//! not applied to attention weights, only to the outputs of branches.
 
 mod embeddings;
 mod heads;
@@ -73,7 +73,7 @@ impl BertProjections {
         Self { query: map(), key: map(), value: map(), heads: config.heads }
     }
 
-    /// Tokens `[B, N, D]` look at a context `[B, M, D]`: `[B, N, D]`, weights `[B, A, N, M]`.
+    /// Tokens `[B, N, D]` attend to a context `[B, M, D]`: `[B, N, D]`, weights `[B, A, N, M]`.
     pub fn forward(
         &self,
         x: Tensor<3>,
@@ -91,7 +91,7 @@ impl BertProjections {
     }
 }
 
-/// Attention with its projections: tokens look at a context, of which `padding` `[B, M]` is hidden.
+/// Attention with its projections: tokens attend to a context without its `padding` `[B, M]`.
 pub fn attend(
     [query, key, value]: [&Linear; 3],
     heads: usize,
@@ -118,7 +118,7 @@ pub fn cost_of_attention(maps: [(&str, &Linear); 3], heads: usize, [queries, key
     ledger.within("values", |ledger| ledger.line(0, work, queries * dim));
 }
 
-/// The end of a branch: a linear map, dropout, the sum with what the branch left, a norm.
+/// The end of a branch: a linear map, dropout, the residual sum, a norm.
 #[derive(Module, Debug)]
 pub struct BertOutput {
     pub dense: Linear,

@@ -1,4 +1,4 @@
-//! Parts of convolutional networks around Burn's own: convolutions that keep a size, convolution with norm, global average.
+//! Parts of convolutional networks beside Burn's: convolutions that keep a size, convolution with norm, global average.
 
 use burn::module::{Initializer, Module};
 use burn::nn::conv::{Conv2d, Conv2dConfig, Conv3d, Conv3dConfig};
@@ -16,7 +16,7 @@ use crate::fused::{self, Kernel, Saved};
 
 /// A `kernel` x `kernel` convolution without bias, padded by `kernel / 2`: at stride 1 it keeps a map's size.
 ///
-/// It starts normal with deviation `sqrt(2 / fan_out)`, as residual networks do.
+/// Initialised normal with deviation `sqrt(2 / fan_out)`, as in residual networks.
 pub fn square(channels: [usize; 2], kernel: usize) -> Conv2dConfig {
     let side = kernel / 2;
     Conv2dConfig::new(channels, [kernel, kernel])
@@ -36,13 +36,13 @@ pub fn clip_convolution(channels: [usize; 2], kernel: [usize; 3], stride: [usize
         .init(device)
 }
 
-/// A square one with a stride and a bias, which starts at zero whatever the weight does.
+/// A square convolution with a stride and a bias, which is initially zero.
 pub fn biased(channels: [usize; 2], kernel: usize, stride: usize, initializer: Initializer, device: &Device) -> Conv2d {
     let config = square(channels, kernel).with_stride([stride, stride]).with_initializer(initializer);
     Conv2d { bias: Some(Initializer::Zeros.init([channels[1]], device)), ..config.init(device) }
 }
 
-/// A convolution and the norm of what it gives.
+/// A convolution and the norm after it.
 #[derive(Module, Debug)]
 pub struct ConvNorm {
     pub conv: Conv2d,

@@ -277,7 +277,7 @@ impl SelfAttention {
         self.proj.forward(self_attention(self.qkv.forward(x), self.heads, pass))
     }
 
-    /// The same for the tokens of a clip, which look where the plan says.
+    /// The same for the tokens of a clip, by a plan of space-time attention.
     ///
     /// # Panics
     /// When the tokens do not fit the plan's grid.
@@ -285,7 +285,7 @@ impl SelfAttention {
         self.proj.forward(plan.self_attention(self.qkv.forward(x), self.heads, pass))
     }
 
-    /// Adds the cost for tokens `[N, D]` of which so many pairs look at each other; returns the output's shape.
+    /// Adds the cost for tokens `[N, D]` of which so many pairs attend to each other; returns the output's shape.
     pub(crate) fn cost_of_pairs(&self, shape: Vec<usize>, pairs: usize, ledger: &mut Ledger) -> Vec<usize> {
         let (tokens, dim) = (shape[0], shape[1]);
         ledger.part("qkv", &self.qkv, shape);

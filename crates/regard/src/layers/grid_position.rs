@@ -1,8 +1,8 @@
-//! Where a cell of a feature map is in its picture, as a vector that attention adds to queries and keys.
+//! Position encodings of the cells of a feature map, which attention adds to queries and keys.
 //! Carion et al. 2020, "End-to-End Object Detection with Transformers", arXiv:2005.12872, section 3.2 and appendix A.4.
 //!
-//! Sine: a cell's place is the number of cells of the picture up to it, itself included, down and to the right; padding does
-//! not count. Normalised, the last cell of a picture is at 2 pi whatever its size. Sine and cosine in turn, rows first.
+//! Sine: a cell's position is the number of cells of the picture up to it, itself included, down and to the right; padding does
+//! not count. Normalised, the last cell of a picture is at 2 pi whatever its size. Sine and cosine alternate, rows first.
 //! Learned: a table of 50 rows and one of 50 columns, columns first, padding or not.
 
 use burn::module::{Initializer, Module};
@@ -12,11 +12,11 @@ use std::f64::consts::TAU;
 
 use super::Embedding;
 
-/// How a cell knows its place.
+/// The kinds of position encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GridPositionKind {
-    /// Sine and cosine of places from 0 to 2 pi.
+    /// Sine and cosine of positions from 0 to 2 pi.
     #[default]
     Sine,
     /// Sine and cosine of the number of the cell.
@@ -39,13 +39,13 @@ pub struct GridPosition {
     dim: usize,
 }
 
-/// A map's size, and where it is padding.
+/// A map's size, and which cells are padding.
 #[derive(Clone, Debug)]
 pub struct Cells {
     pub batch: usize,
     /// Rows and columns.
     pub size: [usize; 2],
-    /// `[B, H, W]`, true for padding; none when there is none.
+    /// `[B, H, W]`, true for padding; `None` without padding.
     pub padding: Option<Tensor<3, Bool>>,
 }
 
@@ -58,7 +58,7 @@ impl GridPosition {
         Self { row_embed: learned.then(table), col_embed: learned.then(table), kind, dim }
     }
 
-    /// `[B or 1, H*W, D]`, row by row; 1 when all pictures are alike.
+    /// `[B or 1, H*W, D]`, row by row; 1 if it is the same for all pictures.
     ///
     /// # Panics
     /// When there are more rows or columns than were learned.
@@ -88,7 +88,7 @@ impl GridPosition {
     }
 }
 
-/// Sine and cosine of a place in turn, `width` numbers: frequencies fall from 1 to 1/10000.
+/// Alternating sine and cosine of a position, `width` numbers: frequencies fall from 1 to 1/10000.
 fn sine(place: f64, width: usize) -> impl Iterator<Item = f32> {
     (0..width).map(move |feature| {
         let angle = place / TEMPERATURE.powf((2 * (feature / 2)) as f64 / width as f64);
@@ -115,7 +115,7 @@ pub fn sine_of_points(points: Tensor<2>, dim: usize) -> Tensor<2> {
 impl Cells {
     /// Row and column of every cell in its picture, counted without padding from 1; as fractions of the last if normalised.
     ///
-    /// One picture stands for all when there is no padding.
+    /// Without padding one picture is enough for the whole batch.
     fn places(&self, normalised: bool) -> Vec<[f64; 2]> {
         const EPSILON: f64 = 1e-6;
         let [rows, columns] = self.size;
@@ -149,8 +149,8 @@ impl Cells {
         places
     }
 
-    /// Middle of every cell as fractions of its picture's width and height, `[B or 1, H*W, 2]` of x and y; what is padding
-    /// lies at the edge.
+    /// Middle of every cell as fractions of its picture's width and height, `[B or 1, H*W, 2]` of x and y; cells of
+    /// padding lie at the edge.
     pub fn centres(&self, device: &Device) -> Tensor<3> {
         let [rows, columns] = self.size;
         let places = self.places(false);

@@ -124,7 +124,7 @@ impl MultiHeadAttention {
         self.out_proj.forward(merge_heads(attended.out))
     }
 
-    /// Writes the cost of queries that look at keys, both at positions, below `name`.
+    /// Adds the cost of queries that look at keys, both at positions, below `name`.
     pub(super) fn cost_at(&self, name: &str, [queries, keys]: [usize; 2], ledger: &mut Ledger) {
         let dim = self.out_proj.weight.lazy_shape()[1];
         let scores = self.heads * queries * keys;

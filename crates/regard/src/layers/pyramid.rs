@@ -88,7 +88,7 @@ impl PyramidConfig {
     }
 }
 
-/// `He`'s uniform start for a linear map, as torchvision has it here.
+/// `He`'s uniform start for a linear map, as in torchvision.
 fn initializer() -> Initializer {
     Initializer::KaimingUniform { gain: 1.0, fan_out_only: false }
 }
@@ -177,7 +177,7 @@ impl Pyramid {
         own.chain(above.iter().map(ToString::to_string)).collect()
     }
 
-    /// Writes the costs for maps of these shapes `[C, H, W]`, gives the shapes of the levels.
+    /// Adds the costs for maps of these shapes `[C, H, W]`; returns the shapes of the levels.
     pub fn cost(&self, maps: &[Vec<usize>], ledger: &mut Ledger) -> Vec<Vec<usize>> {
         let mut levels = Vec::new();
         for (index, map) in maps.iter().enumerate().rev() {

@@ -166,7 +166,7 @@ impl TransformerEncoderLayer {
         self.residual.apply(x, &self.norm2, pass, |x, _| feed_forward(&self.linear1, &self.linear2, x))
     }
 
-    /// Writes the cost of [`forward_at`](Self::forward_at) for tokens `[N, D]`.
+    /// Adds the cost of [`forward_at`](Self::forward_at) for tokens `[N, D]`.
     pub(crate) fn cost_at(&self, shape: &[usize], ledger: &mut Ledger) {
         self.self_attn.cost_at("self_attn", [shape[0]; 2], ledger);
         residual_cost("norm1", &self.norm1, shape, ledger);
@@ -207,7 +207,7 @@ impl TransformerDecoderLayer {
         self.forward_with(x, attend, |x| x + positions.clone(), memory, pass)
     }
 
-    /// Writes the cost of [`forward_at`](Self::forward_at) for tokens `[N, D]` and so many tokens of a memory.
+    /// Adds the cost of [`forward_at`](Self::forward_at) for tokens `[N, D]` and so many tokens of a memory.
     pub(crate) fn cost_at(&self, shape: &[usize], memory: usize, ledger: &mut Ledger) {
         self.self_attn.cost_at("self_attn", [shape[0]; 2], ledger);
         residual_cost("norm1", &self.norm1, shape, ledger);

@@ -5,6 +5,47 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, nearest};
 
+/// Reads, writes and changes the configurations of one kind of model.
+macro_rules! config_methods {
+    ($config:ty) => {
+        impl $config {
+            /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
+            ///
+            /// # Panics
+            /// Never: a configuration is plain data.
+            #[must_use]
+            pub fn to_toml(&self) -> String {
+                toml::to_string(self).expect("a configuration is plain data")
+            }
+
+            /// Reads a configuration in TOML.
+            ///
+            /// # Errors
+            /// When it is not TOML, or a field is unknown, missing or of the wrong type.
+            pub fn from_toml(text: &str) -> Result<Self, $crate::Error> {
+                $crate::models::config::from_toml(text)
+            }
+
+            /// Changes one field, as `--set depth=4` does.
+            ///
+            /// A table changes only what it names: `relation = { pairwise = { relation = "dot" } }` keeps the position.
+            ///
+            /// # Errors
+            /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
+            pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, $crate::Error> {
+                $crate::models::config::with_field(self, field, value)
+            }
+        }
+    };
+}
+pub(super) use config_methods;
+
+/// Whether a text is a configuration of one of these families, valid or not.
+pub fn is_of_family(text: &str, families: &[&str]) -> bool {
+    let table: toml::Table = toml::from_str(text).unwrap_or_default();
+    table.get("model").and_then(toml::Value::as_str).is_some_and(|family| families.contains(&family))
+}
+
 /// The configuration with one field changed.
 pub fn with_field<C: Serialize + DeserializeOwned>(
     config: &C,

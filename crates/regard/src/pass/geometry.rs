@@ -84,7 +84,7 @@ pub enum Reach {
 }
 
 impl Geometry {
-    /// Every query looks at every key with weights that sum to one.
+    /// Every query attends to every key with weights that sum to one.
     #[must_use]
     pub const fn everywhere(queries: Axes, keys: Axes) -> Self {
         Self { queries, keys, reach: Reach::Everywhere, sums_to_one: true }

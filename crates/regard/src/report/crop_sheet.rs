@@ -44,12 +44,12 @@ pub struct CropSheet {
     pub columns: usize,
     /// Side of a crop on the sheet, in pixels.
     pub side: f64,
-    pub crops: Vec<Crop>,
+    pub crops: Vec<LabelledCrop>,
 }
 
 /// A part of a picture with boxes.
 #[derive(Clone, Debug)]
-pub struct Crop {
+pub struct LabelledCrop {
     /// Above the picture, the most important first.
     pub lines: Vec<String>,
     picture: Picture,
@@ -57,7 +57,7 @@ pub struct Crop {
     boxes: Vec<(BoxOrigin, [f64; 4])>,
 }
 
-impl Crop {
+impl LabelledCrop {
     /// The part of a picture around boxes, which are left, top, width and height in pixels; at most `side` pixels wide.
     #[must_use]
     pub fn around(picture: &Picture, boxes: &[(BoxOrigin, [f64; 4])], side: usize, lines: Vec<String>) -> Self {
@@ -120,7 +120,7 @@ impl Figure for CropSheet {
 }
 
 impl CropSheet {
-    fn picture(&self, crop: &Crop, from: [f64; 2], canvas: &mut Canvas) {
+    fn picture(&self, crop: &LabelledCrop, from: [f64; 2], canvas: &mut Canvas) {
         let [rows, columns] = crop.picture.size();
         let scale = self.side / rows.max(columns) as f64;
         let shape = [columns as f64 * scale, rows as f64 * scale];
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_crop_holds_its_boxes_with_room_around_them() {
         let boxes = [(BoxOrigin::Detector, [100.0, 50.0, 40.0, 20.0])];
-        let crop = Crop::around(&picture(200, 300), &boxes, 200, vec!["cat".into()]);
+        let crop = LabelledCrop::around(&picture(200, 300), &boxes, 200, vec!["cat".into()]);
         assert_eq!(crop.picture.size(), [72, 72]);
         let (_, [left, top, right, bottom]) = crop.boxes[0];
         assert!(left > 0.2 && top > 0.2 && right < 0.8 && bottom < 0.8, "{:?}", crop.boxes);
@@ -206,18 +206,24 @@ mod tests {
             [f64::NAN, 0.0, 1.0, 1.0],
         ] {
             for size in [[200, 300], [1, 1], [3, 900]] {
-                let crop = Crop::around(&picture(size[0], size[1]), &[(BoxOrigin::Annotation, bounds)], 64, Vec::new());
+                let crop = LabelledCrop::around(
+                    &picture(size[0], size[1]),
+                    &[(BoxOrigin::Annotation, bounds)],
+                    64,
+                    Vec::new(),
+                );
                 assert!(crop.picture.size().iter().all(|side| (1..=64).contains(side)), "{bounds:?} {size:?}");
             }
         }
-        let whole = Crop::around(&picture(20, 30), &[], 64, Vec::new());
+        let whole = LabelledCrop::around(&picture(20, 30), &[], 64, Vec::new());
         assert_eq!(whole.picture.size(), [20, 30]);
     }
 
     #[test]
     fn annotations_are_dashed_and_detections_are_not() {
         let boxes = |origin| [(origin, [10.0, 10.0, 30.0, 30.0])];
-        let crop = |origin| Crop::around(&picture(60, 60), &boxes(origin), 60, vec!["one".into(), "two".into()]);
+        let crop =
+            |origin| LabelledCrop::around(&picture(60, 60), &boxes(origin), 60, vec!["one".into(), "two".into()]);
         let sheet = |origin| CropSheet { title: "sheet".into(), columns: 4, side: 120.0, crops: vec![crop(origin)] };
         let lines = |origin| sheet(origin).svg().matches("<polyline").count();
         assert!(lines(BoxOrigin::Annotation) > 2 * lines(BoxOrigin::Detector));

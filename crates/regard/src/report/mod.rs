@@ -25,7 +25,7 @@ mod table;
 pub use arrows::{Arrow, ArrowStrip, FramePoint};
 pub use attention::{AttentionKind, AttentionLayer, AttentionReport};
 pub use boxes::{LabelledBox, draw_boxes};
-pub use crop_sheet::{BoxOrigin, Crop, CropSheet};
+pub use crop_sheet::{BoxOrigin, CropSheet, LabelledCrop};
 pub use figure::{Drawing, Figure, Line, Lines, Scale, Stroke};
 pub use findings::Findings;
 pub use page::{Page, PageSection};

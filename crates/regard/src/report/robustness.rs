@@ -1,16 +1,17 @@
 //! The table of accuracy on rotated and flipped pictures, as in "Exploring Self-attention for Image Recognition".
 
 use super::table::Table;
-use crate::evaluate::{Robustness, Turn};
+use crate::evaluate::{Robustness, Rotation};
 
 /// One row per model: top-1 accuracy in percent, and in brackets the drop.
 #[must_use]
 pub fn robustness(models: &[Robustness]) -> Table {
-    let table = Turn::ALL.iter().fold(Table::new().words("top-1 %"), |table, turn| table.numbers(turn.name()));
+    let table =
+        Rotation::ALL.iter().fold(Table::new().words("top-1 %"), |table, rotation| table.numbers(rotation.name()));
     models.iter().fold(table, |mut table, model| {
-        let cells = Turn::ALL.into_iter().map(|turn| match turn {
-            Turn::None => format!("{:.1}", 100.0 * model.top1(turn)),
-            turn => format!("{:.1} ({:.1})", 100.0 * model.top1(turn), 100.0 * model.drop(turn)),
+        let cells = Rotation::ALL.into_iter().map(|rotation| match rotation {
+            Rotation::None => format!("{:.1}", 100.0 * model.top1(rotation)),
+            rotation => format!("{:.1} ({:.1})", 100.0 * model.top1(rotation), 100.0 * model.drop(rotation)),
         });
         table.row([model.name.clone()].into_iter().chain(cells));
         table

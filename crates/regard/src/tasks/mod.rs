@@ -4,8 +4,10 @@ pub mod classify;
 pub mod clips;
 pub mod detect;
 pub mod language;
+mod named_model;
 mod sentences;
 mod token_loss;
+mod training_batches;
 pub mod translate;
 pub mod vision_language;
 
@@ -16,9 +18,10 @@ use std::path::Path;
 
 use crate::evaluate::TaskInfo;
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Event, ModelCost, NamedResult, Outcome, Ranks, Recipe, Task, TrainOptions,
-    read_recipe_text, read_task, task_of,
+    self, Common, EvalReport, EvalRequest, ModelCost, NamedModel, NamedResult, Ranks, Recipe, Task, TrainEvent,
+    TrainOptions, TrainOutcome, read_recipe_text, read_task, task_of,
 };
+use crate::weights::Progress;
 use crate::{Error, nearest};
 
 /// Defines the enum over all tasks, so that adding a task is one line and no match can be forgotten.
@@ -33,6 +36,20 @@ macro_rules! tasks {
 
         /// The names of all tasks.
         pub const NAMES: &[&str] = &[$(<$task>::NAME),*];
+
+        /// The model of a name, if only one task evaluates models of its kind.
+        ///
+        /// # Errors
+        /// As [`Task::named_model`].
+        pub fn named_model(
+            name: &str,
+            progress: &mut dyn FnMut(Progress),
+        ) -> Result<Option<Box<dyn NamedModel>>, Error> {
+            $(if let Some(model) = <$task>::named_model(name, progress)? {
+                return Ok(Some(model));
+            })*
+            Ok(None)
+        }
 
         impl AnyRecipe {
             /// # Errors
@@ -141,8 +158,8 @@ macro_rules! tasks {
                 start: TrainOptions,
                 device: &Device,
                 ranks: &dyn Ranks,
-                watch: &mut dyn FnMut(Event) -> bool,
-            ) -> Result<Outcome, Error> {
+                watch: &mut dyn FnMut(TrainEvent) -> bool,
+            ) -> Result<TrainOutcome, Error> {
                 match self {
                     $(Self::$variant(recipe) => {
                         train::train::<$task>(folder, recipe, start, device, ranks, watch)
@@ -157,7 +174,7 @@ tasks! {
     Classify classify::Classification;
     Detect detect::ObjectDetection;
     Clips clips::ClipClassification;
-    Translate translate::Translation;
+    Translate translate::SentenceTranslation;
     Language language::Language;
     VisionLanguage vision_language::VisionLanguage;
 }

@@ -6,13 +6,15 @@ use std::path::Path;
 
 use super::ranks::ThreadRanks;
 use crate::device::cpu;
-use crate::train::{Event, Outcome, Recipe, SingleProcess, Task, TrainOptions, checkpoint, read_history, train};
+use crate::train::{
+    Recipe, SingleProcess, Task, TrainEvent, TrainOptions, TrainOutcome, checkpoint, read_history, train,
+};
 use crate::weights::{Tensors, tensors, to_bytes};
 
 /// Trains up to a step, or to the end.
-pub fn train_until<T: Task>(folder: &Path, recipe: &Recipe<T::Section>, stop: Option<usize>) -> Outcome {
-    let mut watch = |event: Event| match event {
-        Event::Step(record) => Some(record.step) != stop,
+pub fn train_until<T: Task>(folder: &Path, recipe: &Recipe<T::Section>, stop: Option<usize>) -> TrainOutcome {
+    let mut watch = |event: TrainEvent| match event {
+        TrainEvent::Step(record) => Some(record.step) != stop,
         _ => true,
     };
     train::<T>(folder, recipe, TrainOptions::default(), &cpu(), &SingleProcess, &mut watch).unwrap()
@@ -38,13 +40,13 @@ pub fn assert_stops_change_nothing<T: Task>(
 ) {
     let model = &recipe.common.model;
     let straight = place.join(format!("straight-{model}"));
-    assert_eq!(train_until::<T>(&straight, recipe, None), Outcome::Finished);
+    assert_eq!(train_until::<T>(&straight, recipe, None), TrainOutcome::Finished);
     for stops in stops {
         let resumed = place.join(format!("resumed-{model}-{stops:?}"));
         for &stop in *stops {
-            assert_eq!(train_until::<T>(&resumed, recipe, Some(stop)), Outcome::Stopped { step: stop });
+            assert_eq!(train_until::<T>(&resumed, recipe, Some(stop)), TrainOutcome::Stopped { step: stop });
         }
-        assert_eq!(train_until::<T>(&resumed, recipe, None), Outcome::Finished);
+        assert_eq!(train_until::<T>(&resumed, recipe, None), TrainOutcome::Finished);
         assert!(remains(&resumed, files) == remains(&straight, files), "{model} {stops:?}");
     }
 }

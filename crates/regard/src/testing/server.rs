@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 /// A request to the server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct ServerRequest {
     pub path: String,
     pub range: Option<u64>,
     pub if_range: Option<String>,
@@ -26,7 +26,7 @@ impl Reply {
     }
 
     /// The content, or its end for a range request.
-    pub fn content(asked: &Asked, content: &[u8]) -> Self {
+    pub fn content(asked: &ServerRequest, content: &[u8]) -> Self {
         let headers = vec![("ETag", "\"one\"".to_string())];
         match asked.range {
             None => Self { status: 200, headers, body: content.to_vec(), cut: None },
@@ -56,11 +56,11 @@ impl Reply {
 /// A server on this machine that ends with the process.
 pub struct Server {
     pub root: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ServerRequest>>>,
 }
 
 impl Server {
-    pub fn start(answer: impl Fn(&Asked, usize) -> Reply + Send + 'static) -> Self {
+    pub fn start(answer: impl Fn(&ServerRequest, usize) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let root = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -70,7 +70,7 @@ impl Server {
                 let mut stream = stream.unwrap();
                 let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
                 let Some(first) = lines.next() else { continue };
-                let mut request = Asked {
+                let mut request = ServerRequest {
                     path: first.split(' ').nth(1).unwrap_or_default().to_string(),
                     range: None,
                     if_range: None,
@@ -100,7 +100,7 @@ impl Server {
         Self { root, asked }
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<ServerRequest> {
         self.asked.lock().unwrap().clone()
     }
 

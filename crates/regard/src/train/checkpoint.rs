@@ -19,7 +19,7 @@ const PREVIOUS: &str = "previous.json";
 /// The progress of a run, without its tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Progress {
+pub struct RunProgress {
     /// Steps done.
     pub step: usize,
     /// The best value of the deciding metric, as the bits of an f64, so that it is read back exactly.
@@ -33,7 +33,7 @@ pub struct Progress {
     pub epoch_loss: Option<u64>,
 }
 
-impl Progress {
+impl RunProgress {
     /// Adds the loss of a step, the `index`th of its epoch.
     pub fn add_loss(&mut self, index: usize, loss: f64) {
         let before = if index == 0 { Some(0.0) } else { self.epoch_loss.map(f64::from_bits) };
@@ -46,13 +46,13 @@ impl Progress {
 struct Manifest {
     file: String,
     sha256: String,
-    progress: Progress,
+    progress: RunProgress,
     /// SHA-256 of the three above.
     seal: String,
 }
 
 impl Manifest {
-    fn sealed(file: String, sha256: String, progress: Progress) -> Self {
+    fn sealed(file: String, sha256: String, progress: RunProgress) -> Self {
         let mut manifest = Self { file, sha256, progress, seal: String::new() };
         manifest.seal = manifest.right_seal();
         manifest
@@ -68,7 +68,7 @@ impl Manifest {
 #[derive(Debug)]
 pub struct Restored {
     pub tensors: Tensors,
-    pub progress: Progress,
+    pub progress: RunProgress,
     /// Why it is not the newest, if it is not.
     pub note: Option<String>,
 }
@@ -110,7 +110,7 @@ impl Disk for RealDisk {
 ///
 /// # Errors
 /// When it cannot be written, for example on a full disk; the previous checkpoint is still intact.
-pub fn save(folder: &Path, tensors: &Tensors, progress: Progress, disk: &mut dyn Disk) -> Result<(), Error> {
+pub fn save(folder: &Path, tensors: &Tensors, progress: RunProgress, disk: &mut dyn Disk) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(|error| Error::file(folder, error))?;
     let bytes = to_bytes(tensors, folder)?;
     let sha256 = hash(&bytes);
@@ -192,11 +192,11 @@ pub fn restore(folder: &Path) -> Result<Option<Restored>, Error> {
 ///
 /// # Errors
 /// When there is no intact manifest.
-pub fn progress(folder: &Path) -> Result<Progress, Error> {
+pub fn progress(folder: &Path) -> Result<RunProgress, Error> {
     read_manifest(&folder.join(LAST)).map(|manifest| manifest.progress)
 }
 
-fn read(folder: &Path, manifest: &Path) -> Result<(Tensors, Progress), Error> {
+fn read(folder: &Path, manifest: &Path) -> Result<(Tensors, RunProgress), Error> {
     let Manifest { file, sha256, progress, .. } = read_manifest(manifest)?;
     let path = folder.join(file);
     let bytes = fs::read(&path).map_err(|error| Error::file(&path, error))?;
@@ -233,8 +233,8 @@ mod tests {
             .into()
     }
 
-    fn at(step: usize) -> Progress {
-        Progress { step, best: Some(0.1f64.to_bits()), ..Progress::default() }
+    fn at(step: usize) -> RunProgress {
+        RunProgress { step, best: Some(0.1f64.to_bits()), ..RunProgress::default() }
     }
 
     fn save_really(folder: &Path, step: usize) {

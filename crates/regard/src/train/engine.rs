@@ -51,7 +51,7 @@ pub struct Engine<O: Objective> {
 
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct StepResult {
     /// Mean loss over all processes.
     pub loss: f64,
     /// The same for each named part of the loss.
@@ -106,7 +106,7 @@ impl<O: Objective> Engine<O> {
         batches: &[O::Batch],
         stop: bool,
         ranks: &dyn Ranks,
-    ) -> Result<Step, Error> {
+    ) -> Result<StepResult, Error> {
         let counts = self.counts(batches, ranks)?;
         let names = self.objective.parts();
         // gradient, loss, stop flag and parts of the loss in one array, for a single all-reduce
@@ -133,7 +133,7 @@ impl<O: Objective> Engine<O> {
         let gradient_norm = optimise::squares(gradients).sqrt();
         let parts = names.iter().zip(&scalars[2..]).map(|(name, part)| ((*name).to_string(), f64::from(*part)));
         let (parts, loss, stop) = (parts.collect(), f64::from(scalars[0]), scalars[1] > 0.0);
-        let done = Step { loss, parts, count: counts[0], gradient_norm, stop };
+        let done = StepResult { loss, parts, count: counts[0], gradient_norm, stop };
         if !done.loss.is_finite() || !gradient_norm.is_finite() {
             let loss = done.loss;
             return Err(Error::Diverged { step, rate, loss, gradient_norm, samples, saved: String::new() });

@@ -13,7 +13,7 @@ mod schedule;
 mod task;
 mod together;
 
-pub use engine::{Engine, EngineConfig, Step};
+pub use engine::{Engine, EngineConfig, StepResult};
 pub use folder::{Folder, read_history, read_recipe, read_recipe_text, read_task};
 pub use optimiser::Optimiser;
 pub use parameters::Groups;
@@ -22,10 +22,10 @@ pub use ranks::Mpi;
 pub use ranks::{Ranks, SingleProcess};
 pub use recipe::{Common, Recipe, Section, Validation, task_of};
 pub(crate) use recipe::{check_positive, check_share};
-pub use run::{Event, Outcome, TrainOptions, train};
-pub use schedule::{Schedule, Shape};
+pub use run::{TrainEvent, TrainOptions, TrainOutcome, train};
+pub use schedule::{Schedule, ScheduleShape};
 pub(crate) use task::no_part;
 pub use task::{
-    BatchOf, EvalReport, EvalRequest, Losses, Measured, ModelCost, ModelOf, NamedResult, Objective, Share, Split,
-    Steps, Task, grouped,
+    BatchOf, EvalReport, EvalRequest, Losses, Measured, ModelCost, ModelOf, NamedModel, NamedRequest, NamedResult,
+    Objective, Share, Split, Steps, Task, grouped,
 };

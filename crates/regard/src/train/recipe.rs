@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use super::{Groups, Optimiser, Schedule};
+use crate::data::Part;
 use crate::{Error, nearest};
 use fields::fields;
 
@@ -53,6 +54,26 @@ pub enum Validation {
     Part,
     /// The test part, as many papers do: the model trains on everything else, and the result is biased upwards.
     Test,
+}
+
+impl Validation {
+    /// The part to train on, and the part that the best epoch is chosen on.
+    #[must_use]
+    pub const fn parts(self) -> [Part; 2] {
+        match self {
+            Self::Part => [Part::Train, Part::Validation],
+            Self::Test => [Part::TrainAndValidation, Part::Test],
+        }
+    }
+
+    /// The validation part in a report: its size, or that there was none beside the test.
+    #[must_use]
+    pub fn fact(self, size: String, items: &str) -> String {
+        match self {
+            Self::Part => size,
+            Self::Test => format!("the test {items}: the best epoch was chosen on them"),
+        }
+    }
 }
 
 impl Default for Common {

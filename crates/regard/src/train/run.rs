@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::checkpoint::{self, Progress, RealDisk};
+use super::checkpoint::{self, RealDisk, RunProgress};
 use super::recipe::{Common, Recipe};
 use super::task::{Measured, ModelOf, Objective, Share, Split, Task};
 use super::{Engine, Folder, Ranks, average, folder, together};
@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 
 /// What is reported to the caller during a run.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum TrainEvent<'a> {
     /// Before the first step; `note` says why a run does not resume from its newest checkpoint, if so.
     Begin {
         step: usize,
@@ -56,7 +56,7 @@ pub enum Event<'a> {
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TrainOutcome {
     Finished,
     /// Early stopping: no improvement for `patience` epochs.
     Patience,
@@ -84,8 +84,8 @@ pub fn train<T: Task>(
     start: TrainOptions,
     device: &Device,
     ranks: &dyn Ranks,
-    watch: &mut dyn FnMut(Event) -> bool,
-) -> Result<Outcome, Error> {
+    watch: &mut dyn FnMut(TrainEvent) -> bool,
+) -> Result<TrainOutcome, Error> {
     recipe.validate()?;
     let first = ranks.rank() == 0;
     // only the first process reads and writes the folder
@@ -117,7 +117,7 @@ pub fn train<T: Task>(
             engine.restore(&restored.tensors)?;
             (restored.progress, restored.note)
         }
-        None => (Progress::default(), None),
+        None => (RunProgress::default(), None),
     };
     together::broadcast_state(&mut engine, &mut progress, ranks)?;
     // a lengthened run continues
@@ -148,16 +148,16 @@ impl<T: Task> Run<'_, T> {
     fn finish(
         &mut self,
         steps: usize,
-        mut progress: Progress,
+        mut progress: RunProgress,
         note: Option<&str>,
-        watch: &mut dyn FnMut(Event) -> bool,
-    ) -> Result<Outcome, Error> {
+        watch: &mut dyn FnMut(TrainEvent) -> bool,
+    ) -> Result<TrainOutcome, Error> {
         if let Some(folder) = &mut self.folder {
             self.history = folder.rewind(progress.step, progress.finished)?;
         }
         let (learning, facts) = (self.engine.trainable_parameters(), self.task.facts());
-        watch(Event::Begin { step: progress.step, steps, epoch_steps: self.epoch_steps, learning, note, facts });
-        let mut outcome = Outcome::Finished;
+        watch(TrainEvent::Begin { step: progress.step, steps, epoch_steps: self.epoch_steps, learning, note, facts });
+        let mut outcome = TrainOutcome::Finished;
         while !progress.finished && progress.step < steps {
             if let Some(end) = self.epoch(&mut progress, watch)? {
                 outcome = end;
@@ -173,9 +173,9 @@ impl<T: Task> Run<'_, T> {
     /// Trains the rest of an epoch and validates; returns an outcome if the run ends.
     fn epoch(
         &mut self,
-        progress: &mut Progress,
-        watch: &mut dyn FnMut(Event) -> bool,
-    ) -> Result<Option<Outcome>, Error> {
+        progress: &mut RunProgress,
+        watch: &mut dyn FnMut(TrainEvent) -> bool,
+    ) -> Result<Option<TrainOutcome>, Error> {
         let Common { epochs, patience, save_every, average, schedule, ref optimiser, .. } = *self.common;
         let (steps, rank) = (self.epoch_steps, self.ranks.rank());
         let epoch = progress.step / steps;
@@ -201,7 +201,7 @@ impl<T: Task> Run<'_, T> {
                 items_per_second: done.count / start.elapsed().as_secs_f64(),
             };
             record_in(self.folder.as_mut(), &mut self.history, Record::Step(record.clone()))?;
-            stop = !watch(Event::Step(&record));
+            stop = !watch(TrainEvent::Step(&record));
             // a single process stops at once; several learn of it in the next step and stop after the same one
             let all_stop = done.stop || (stop && self.ranks.count() == 1);
             let last = progress.step == (epoch + 1) * steps;
@@ -213,7 +213,7 @@ impl<T: Task> Run<'_, T> {
                 self.saved = Instant::now();
             }
             if all_stop && !last {
-                return Ok(Some(Outcome::Stopped { step: progress.step }));
+                return Ok(Some(TrainOutcome::Stopped { step: progress.step }));
             }
         }
         drop(batches);
@@ -242,8 +242,8 @@ impl<T: Task> Run<'_, T> {
         }
         save(self.folder.as_ref(), &self.engine, *progress, watch)?;
         self.saved = Instant::now();
-        let end = if epoch + 1 == epochs { Outcome::Finished } else { Outcome::Patience };
-        let stopped = stopped.then_some(Outcome::Stopped { step: progress.step });
+        let end = if epoch + 1 == epochs { TrainOutcome::Finished } else { TrainOutcome::Patience };
+        let stopped = stopped.then_some(TrainOutcome::Stopped { step: progress.step });
         Ok(progress.finished.then_some(end).or(stopped))
     }
 
@@ -252,8 +252,8 @@ impl<T: Task> Run<'_, T> {
         &mut self,
         epoch: usize,
         begin: Instant,
-        progress: &mut Progress,
-        watch: &mut dyn FnMut(Event) -> bool,
+        progress: &mut RunProgress,
+        watch: &mut dyn FnMut(TrainEvent) -> bool,
     ) -> Result<bool, Error> {
         if self.folder.is_none() {
             return Ok(false);
@@ -270,7 +270,7 @@ impl<T: Task> Run<'_, T> {
         };
         let best = is_best::<T>(&record.metrics, progress, epoch + 1);
         record_in(self.folder.as_mut(), &mut self.history, Record::Epoch(record.clone()))?;
-        watch(Event::Epoch { record: &record, best });
+        watch(TrainEvent::Epoch { record: &record, best });
         Ok(best)
     }
 
@@ -278,10 +278,10 @@ impl<T: Task> Run<'_, T> {
         &self,
         model: &ModelOf<T>,
         split: Split,
-        watch: &mut dyn FnMut(Event) -> bool,
+        watch: &mut dyn FnMut(TrainEvent) -> bool,
     ) -> Result<Measured, Error> {
         let measured = self.task.measure(model, split, self.device, &mut |done, of| {
-            watch(Event::Measuring { done, of });
+            watch(TrainEvent::Measuring { done, of });
         })?;
         Ok(measured.unwrap_or_default())
     }
@@ -290,8 +290,8 @@ impl<T: Task> Run<'_, T> {
     fn average(
         &mut self,
         epoch: usize,
-        progress: &mut Progress,
-        watch: &mut dyn FnMut(Event) -> bool,
+        progress: &mut RunProgress,
+        watch: &mut dyn FnMut(TrainEvent) -> bool,
     ) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let mean = average::mean(folder)?;
@@ -302,12 +302,12 @@ impl<T: Task> Run<'_, T> {
         if best {
             weights::write_tensors(&folder.path().join("best.safetensors"), &mean)?;
         }
-        watch(Event::Averaged { values: &values, best });
+        watch(TrainEvent::Averaged { values: &values, best });
         Ok(())
     }
 
     /// Evaluates the best weights on the test part, unless that is done already.
-    fn test(&mut self, progress: &Progress, watch: &mut dyn FnMut(Event) -> bool) -> Result<(), Error> {
+    fn test(&mut self, progress: &RunProgress, watch: &mut dyn FnMut(TrainEvent) -> bool) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let path = folder.path().join("best.safetensors");
         if !path.is_file() {
@@ -318,18 +318,18 @@ impl<T: Task> Run<'_, T> {
         }
         let model = weights::fill(self.engine.model(), &weights::read(&path)?.tensors)?;
         let measured = self.task.measure(&model, Split::Test, self.device, &mut |done, of| {
-            watch(Event::Measuring { done, of });
+            watch(TrainEvent::Measuring { done, of });
         })?;
         let Some(Measured { values, findings }) = measured else { return Ok(()) };
         let record = TestRecord { epoch: progress.best_epoch, metrics: values };
         // written last, so that an interrupted test is repeated
-        watch(Event::Tested { record: &record, findings: &findings });
+        watch(TrainEvent::Tested { record: &record, findings: &findings });
         record_in(self.folder.as_mut(), &mut self.history, Record::Test(record))
     }
 }
 
 /// Whether the deciding metric is the best so far; updates `progress` if so.
-fn is_best<T: Task>(values: &Values, progress: &mut Progress, epoch: usize) -> bool {
+fn is_best<T: Task>(values: &Values, progress: &mut RunProgress, epoch: usize) -> bool {
     let metric = &T::METRICS[0];
     let score = values.get(metric.name.as_ref()).map_or(f64::NAN, |value| metric.score(*value));
     let score = if score.is_nan() { f64::NEG_INFINITY } else { score };
@@ -351,18 +351,18 @@ fn record_in(folder: Option<&mut Folder>, history: &mut History, record: Record)
 fn save<O: Objective>(
     folder: Option<&Folder>,
     engine: &Engine<O>,
-    progress: Progress,
-    watch: &mut dyn FnMut(Event) -> bool,
+    progress: RunProgress,
+    watch: &mut dyn FnMut(TrainEvent) -> bool,
 ) -> Result<(), Error> {
     if let Some(folder) = folder {
         checkpoint::save(&folder.checkpoint(), &engine.tensors(), progress, &mut RealDisk)?;
-        watch(Event::Saved { step: progress.step });
+        watch(TrainEvent::Saved { step: progress.step });
     }
     Ok(())
 }
 
 /// Adds the last good checkpoint to the error of a loss that is not finite.
-fn explain(folder: Option<&Folder>, error: Error, progress: &Progress) -> Error {
+fn explain(folder: Option<&Folder>, error: Error, progress: &RunProgress) -> Error {
     match error {
         Error::Diverged { step, rate, loss, gradient_norm, samples, .. } => {
             let folder = folder.map(Folder::checkpoint);

@@ -9,7 +9,7 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Schedule {
-    pub shape: Shape,
+    pub shape: ScheduleShape,
     /// Epochs of linear warm-up.
     pub warmup: f64,
     /// The rate at the start of the warm-up, and the smallest at the end.
@@ -22,7 +22,7 @@ pub struct Schedule {
 /// The decay after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Shape {
+pub enum ScheduleShape {
     Constant,
     /// Half a cosine to the floor.
     #[default]
@@ -45,7 +45,7 @@ pub enum Shape {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self { shape: Shape::default(), warmup: 0.0, warmup_from: 0.0, floor: 0.0, by_epoch: false }
+        Self { shape: ScheduleShape::default(), warmup: 0.0, warmup_from: 0.0, floor: 0.0, by_epoch: false }
     }
 }
 
@@ -65,17 +65,17 @@ impl Schedule {
             return Err(Error::config("schedule.warmup", reason));
         }
         match self.shape {
-            Shape::Step { every, factor } => {
+            ScheduleShape::Step { every, factor } => {
                 not_negative("schedule.shape.step.factor", factor)?;
                 let positive = every.is_finite() && every > 0.0;
                 let reason = || Error::config("schedule.shape.step.every", format!("must be above 0, got {every}"));
                 positive.then_some(()).ok_or_else(reason)
             }
-            Shape::Milestones { at, factor } => {
+            ScheduleShape::Milestones { at, factor } => {
                 not_negative("schedule.shape.milestones.factor", factor)?;
                 at.into_iter().try_for_each(|epoch| not_negative("schedule.shape.milestones.at", epoch))
             }
-            Shape::InverseSquareRoot if self.warmup == 0.0 => {
+            ScheduleShape::InverseSquareRoot if self.warmup == 0.0 => {
                 Err(Error::config("schedule.warmup", "must be above 0 for an inverse square root"))
             }
             _ => Ok(()),
@@ -91,12 +91,14 @@ impl Schedule {
         }
         let done = if end > self.warmup { (epoch - self.warmup) / (end - self.warmup) } else { 1.0 };
         let share = match self.shape {
-            Shape::Constant => return peak,
-            Shape::Cosine => f64::midpoint(1.0, (PI * done).cos()),
-            Shape::Linear => 1.0 - done,
-            Shape::InverseSquareRoot => return (peak * (self.warmup / epoch).sqrt()).max(self.floor),
-            Shape::Step { every, factor } => return (peak * factor.powf((epoch / every).floor())).max(self.floor),
-            Shape::Milestones { at, factor } => {
+            ScheduleShape::Constant => return peak,
+            ScheduleShape::Cosine => f64::midpoint(1.0, (PI * done).cos()),
+            ScheduleShape::Linear => 1.0 - done,
+            ScheduleShape::InverseSquareRoot => return (peak * (self.warmup / epoch).sqrt()).max(self.floor),
+            ScheduleShape::Step { every, factor } => {
+                return (peak * factor.powf((epoch / every).floor())).max(self.floor);
+            }
+            ScheduleShape::Milestones { at, factor } => {
                 let passed = at.into_iter().filter(|milestone| epoch >= *milestone).count();
                 return (peak * factor.powi(passed as i32)).max(self.floor);
             }
@@ -137,14 +139,14 @@ mod tests {
     #[test]
     fn steps_a_line_and_an_inverse_square_root_fall_as_they_say() {
         let of = |shape, warmup| rates(Schedule { shape, warmup, ..Schedule::default() }, 8);
-        let steps = of(Shape::Step { every: 3.0, factor: 0.1 }, 0.0);
+        let steps = of(ScheduleShape::Step { every: 3.0, factor: 0.1 }, 0.0);
         assert_eq!((steps[11], steps[12] - 0.1 < 1e-12, steps[24] - 0.01 < 1e-12), (1.0, true, true));
-        let milestones = of(Shape::Milestones { at: [2.0, 5.0], factor: 0.1 }, 0.0);
+        let milestones = of(ScheduleShape::Milestones { at: [2.0, 5.0], factor: 0.1 }, 0.0);
         let close = |step: usize, rate: f64| (milestones[step] - rate).abs() < 1e-12;
         assert!(close(7, 1.0) && close(8, 0.1) && close(19, 0.1) && close(20, 0.01) && close(31, 0.01));
-        assert!((of(Shape::Linear, 0.0)[16] - 0.5).abs() < 1e-12);
-        assert!((of(Shape::InverseSquareRoot, 1.0)[16] - 0.5).abs() < 1e-12);
-        assert_eq!(of(Shape::Constant, 0.0)[31], 1.0);
+        assert!((of(ScheduleShape::Linear, 0.0)[16] - 0.5).abs() < 1e-12);
+        assert!((of(ScheduleShape::InverseSquareRoot, 1.0)[16] - 0.5).abs() < 1e-12);
+        assert_eq!(of(ScheduleShape::Constant, 0.0)[31], 1.0);
     }
 
     #[test]
@@ -152,9 +154,9 @@ mod tests {
         let refused = |schedule: Schedule| schedule.validate(5).unwrap_err().to_string();
         assert!(refused(Schedule { warmup: 6.0, ..Schedule::default() }).contains("schedule.warmup"));
         assert!(refused(Schedule { floor: f64::NAN, ..Schedule::default() }).contains("schedule.floor"));
-        let shape = Shape::Step { every: 0.0, factor: 0.1 };
+        let shape = ScheduleShape::Step { every: 0.0, factor: 0.1 };
         assert!(refused(Schedule { shape, ..Schedule::default() }).contains("every"));
-        let shape = Shape::InverseSquareRoot;
+        let shape = ScheduleShape::InverseSquareRoot;
         assert!(refused(Schedule { shape, ..Schedule::default() }).contains("schedule.warmup"));
     }
 }

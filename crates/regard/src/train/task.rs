@@ -1,8 +1,8 @@
 //! What the engine and the loop ask of a task: they know no task by name.
 //!
 //! A task is a file or folder of `tasks/`. It says what a sample is and how samples become batches (`steps`), how outputs
-//! become a loss (its [`Objective`]), which numbers measure it and which one decides (`METRICS`), how outputs become answers
-//! for a person (`measure`), and which keys of a recipe are its own ([`Section`]).
+//! become a loss (its [`Objective`]), which numbers measure it and which one decides (`METRICS`), how outputs become figures and
+//! predictions for a report (`measure`), and which keys of a recipe are its own ([`Section`]).
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -12,10 +12,12 @@ use std::path::Path;
 
 use super::folder;
 use super::recipe::{Recipe, Section};
+use crate::Error;
+use crate::cost::{Convention, Ledger};
 use crate::data::Part;
 use crate::evaluate::{Metric, TaskInfo, Values};
 use crate::report::{Drawing, Findings};
-use crate::{Error, weights};
+use crate::weights::{self, Progress};
 
 /// How a batch becomes a loss.
 pub trait Objective: Debug {
@@ -34,7 +36,7 @@ pub trait Objective: Debug {
         &[]
     }
 
-    /// What a person would call the samples of a batch, for errors; empty where they have no names.
+    /// Names of the samples of a batch for errors; empty if they have none.
     fn names(&self, _: &Self::Batch) -> Vec<String> {
         Vec::new()
     }
@@ -93,12 +95,23 @@ pub enum Split {
     Test,
 }
 
-/// How good a model is.
+impl Split {
+    /// Whether it is time to measure, when validation is due in every so many of all epochs and in the last.
+    #[must_use]
+    pub const fn is_due(self, every: usize, epochs: usize) -> bool {
+        match self {
+            Self::Validation { epoch } => epoch.is_multiple_of(every) || epoch == epochs,
+            Self::Test => true,
+        }
+    }
+}
+
+/// The metrics of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// By the names of the task's metrics.
     pub values: Values,
-    /// What a person may want to see beside them.
+    /// Facts, figures and tables for a report.
     pub findings: Findings,
 }
 
@@ -108,6 +121,12 @@ pub struct ModelCost {
     pub parameters: u64,
     /// None where it depends on the input: sentences have no nominal length.
     pub multiply_adds: Option<u64>,
+}
+
+impl From<&Ledger> for ModelCost {
+    fn from(ledger: &Ledger) -> Self {
+        Self { parameters: ledger.parameters(), multiply_adds: Some(ledger.total(Convention::MultiplyAdds)) }
+    }
 }
 
 /// The best weights of a run, and what to measure them on.
@@ -136,6 +155,49 @@ pub struct EvalReport {
 pub struct NamedResult {
     pub values: Values,
     pub cost: ModelCost,
+}
+
+/// A model by name that its task evaluates outside of a run, such as a detector.
+pub trait NamedModel: Debug {
+    /// What it is, for messages: `a detector`.
+    fn kind(&self) -> &'static str;
+
+    fn classes(&self) -> usize;
+
+    /// Whether its weights are untrained.
+    fn is_fresh(&self) -> bool;
+
+    /// Changes one field of its configuration.
+    ///
+    /// # Errors
+    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
+    fn set(&mut self, field: &str, value: serde_json::Value) -> Result<(), Error>;
+
+    /// Gives its classes other names.
+    fn name_classes(&mut self, names: Vec<String>);
+
+    /// Loads the weights and evaluates the model.
+    ///
+    /// # Errors
+    /// When the weights or the data cannot be read, or the data has a class that the model does not know.
+    fn evaluate(
+        &self,
+        request: &NamedRequest,
+        device: &Device,
+        watch: &mut dyn FnMut(usize, usize),
+    ) -> Result<EvalReport, Error>;
+}
+
+/// What a [`NamedModel`] is evaluated on.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRequest<'a> {
+    /// A dataset, as recipes name it.
+    pub data: &'a str,
+    pub part: Part,
+    /// Samples at a time.
+    pub batch: usize,
+    /// Views of a clip in time, and parts of its frames in each of them.
+    pub views: [usize; 2],
 }
 
 /// The batches of one step at a time: as many as are accumulated.
@@ -171,7 +233,7 @@ pub trait Task: Debug + Sized {
     /// Opens the data; `kept` holds those files of [`KEPT`](Self::KEPT) that the run has already.
     ///
     /// # Errors
-    /// When there is no such data, or the model cannot be so.
+    /// When there is no such data, or the model cannot be configured for it.
     fn open(recipe: &Recipe<Self::Section>, kept: &BTreeMap<String, String>) -> Result<Self, Error>;
 
     /// Files of the run folder, by name: what is needed to use the weights.
@@ -213,7 +275,7 @@ pub trait Task: Debug + Sized {
     /// The cost of the model for its nominal input.
     ///
     /// # Errors
-    /// When the model cannot be so.
+    /// When the configuration is invalid.
     fn cost(&self) -> Result<ModelCost, Error>;
 
     /// Measures the best weights of a run, for `regard eval`: by default as after its last epoch. `recipe` is the run's.
@@ -239,12 +301,24 @@ pub trait Task: Debug + Sized {
         let model = weights::fill(model.valid(), &best.tensors)?;
         let measured = task.measure(&model, split, device, watch)?;
         let Measured { values, findings } = measured.ok_or_else(|| no_part(request.part, "is not in the data"))?;
-        let mut lines: Vec<(String, String)> = Self::METRICS
-            .iter()
-            .filter_map(|metric| Some((metric.label.to_string(), metric.show(*values.get(metric.name.as_ref())?))))
-            .collect();
+        let mut lines = Self::shown(&values);
         lines.extend(findings.facts);
         Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data"), figures: Vec::new() })
+    }
+
+    /// Measured values for people: labels and formatted values.
+    #[must_use]
+    fn shown(values: &Values) -> Vec<(String, String)> {
+        let show = |metric: &Metric| Some((metric.label.to_string(), metric.show(*values.get(metric.name.as_ref())?)));
+        Self::METRICS.iter().filter_map(show).collect()
+    }
+
+    /// The model of a name, if only this task evaluates models of its kind.
+    ///
+    /// # Errors
+    /// When it is of this kind and cannot be resolved.
+    fn named_model(_name: &str, _progress: &mut dyn FnMut(Progress)) -> Result<Option<Box<dyn NamedModel>>, Error> {
+        Ok(None)
     }
 
     /// Measures a trained model by any of its names on the test part, without training it: `regard compare` sets it beside

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::checkpoint::Progress;
+use super::checkpoint::RunProgress;
 use super::folder::difference;
 use super::recipe::Recipe;
 use super::task::{Objective, Task};
@@ -63,7 +63,7 @@ fn shortened(text: &str) -> String {
 /// When another process has ended.
 pub(super) fn broadcast_state<O: Objective>(
     engine: &mut Engine<O>,
-    progress: &mut Progress,
+    progress: &mut RunProgress,
     ranks: &dyn Ranks,
 ) -> Result<(), Error> {
     if ranks.count() == 1 {

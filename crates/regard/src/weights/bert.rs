@@ -1,4 +1,4 @@
-//! Checkpoints of BERT and its relatives: which names they have, and a folder with a tokenizer as the hub has it.
+//! Checkpoints of BERT and its relatives: which names they have, and a folder with a tokenizer as on the Hugging Face hub.
 //!
 //! Our names are those of `transformers`. What differs between files is taken care of here: bare encoders without a prefix,
 //! `gamma` and `beta` of the first releases, and tied tensors that are stored twice.
@@ -38,7 +38,7 @@ impl LoadedBert {
     /// One vector for each sentence, the mean of its tokens; tokens beyond the model's limit are left out.
     ///
     /// # Errors
-    /// When a foreign tokenizer fails on a sentence.
+    /// When a tokenizer of another library fails on a sentence.
     pub fn sentence_vectors(&self, texts: &[impl AsRef<str>]) -> Result<SentenceVectors, Error> {
         const BATCH: usize = 32;
         let limit = self.model.limit();
@@ -207,11 +207,11 @@ mod tests {
     use super::*;
     use crate::device::cpu;
     use crate::testing::Fixture;
-    use crate::weights::{Format, tensors};
+    use crate::weights::{WeightsFormat, tensors};
     use burn::tensor::TensorData;
 
     fn checkpoint(tensors: Tensors) -> Checkpoint {
-        Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
+        Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() }
     }
 
     fn whole() -> (BertConfig, Tensors) {

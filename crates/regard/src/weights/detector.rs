@@ -5,8 +5,8 @@ use burn::tensor::{Device, TensorData};
 use std::path::{Path, PathBuf};
 
 use super::{
-    Address, Checkpoint, Fetcher, LoadOptions, Progress, Tensors, WeightsOrigin, fetch, fill, fit, from_bytes, read,
-    recognise, resolve, shapes, tensors, translate,
+    Checkpoint, LoadOptions, Progress, Tensors, WeightsOrigin, fetch, fill, fit, from_bytes, read, recognise, resolve,
+    shapes, tensors, translate,
 };
 use crate::data::{DetectionPreprocess, labels};
 use crate::models::detect::{self, Detector, DetectorConfig};
@@ -74,7 +74,7 @@ pub fn resolve_detector(text: &str, progress: &mut dyn FnMut(Progress)) -> Resul
     let unknown = |reason: String| Error::Field { field: text.into(), reason };
     let named = text.split_once('=').filter(|(model, weights)| !model.is_empty() && !weights.is_empty());
     let Some((model, address)) = named else {
-        if models_know(text) {
+        if is_classifier(text) {
             return Err(unknown("a classifier; `regard predict` takes it".into()));
         }
         let presets = detect::presets();
@@ -86,17 +86,13 @@ pub fn resolve_detector(text: &str, progress: &mut dyn FnMut(Progress)) -> Resul
         Some(source) => source,
         None => resolve_detector(model, progress)?,
     };
-    let parsed: Address = address.parse()?;
-    let path = match &parsed {
-        Address::Path(path) => path.clone(),
-        Address::Web { .. } | Address::HuggingFace { .. } => Fetcher::from_environment()?.fetch(&parsed, progress)?,
-    };
+    let path = fetch(address, progress)?;
     let labels = source.labels.filter(|labels| labels.len() == source.config.classes());
     Ok(DetectorSource { origin: WeightsOrigin::Checkpoint, weights: Weights::File(path), labels, ..source })
 }
 
 /// Whether a name without weights is that of a classifier.
-fn models_know(text: &str) -> bool {
+pub(super) fn is_classifier(text: &str) -> bool {
     crate::models::preset(text).is_ok() || super::EMBEDDED.iter().any(|one| one.name == text)
 }
 
@@ -194,7 +190,7 @@ impl DetectorSource {
             Weights::Fresh => {
                 device.seed(0);
                 let model = self.config.init(device)?;
-                // parameters come to be when they are first used; a copy would draw its own
+                // parameters are initialised on first use; a copy would draw its own
                 tensors(&model);
                 model
             }

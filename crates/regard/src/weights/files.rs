@@ -16,13 +16,14 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use super::older::{in_todays_layout, is_in_out};
 use super::{Tensors, int8, npz};
 use crate::Error;
 
-/// The tensors of a file, under the file's own names.
+/// The tensors of a file, under the file's own names; our own older layouts are today's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    pub format: Format,
+    pub format: WeightsFormat,
     pub tensors: Tensors,
     /// Names of the tensors in memory that contain NaN or infinity.
     pub not_finite: Vec<String>,
@@ -30,7 +31,7 @@ pub struct Checkpoint {
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum WeightsFormat {
     Safetensors,
     PyTorch,
     NumPy,
@@ -60,13 +61,13 @@ pub(super) fn read_with_storage(path: &Path, storage: TensorStorage) -> Result<C
     let start = first_bytes(path).map_err(|error| broken(error.to_string()))?;
     let (format, tensors) = match () {
         () if start.is_empty() => return Err(broken("the file is empty".into())),
-        () if is_safetensors(&start) => (Format::Safetensors, read_safetensors(path, storage)),
-        () if start.starts_with(b"PK") && npz::is_npz(path) => (Format::NumPy, npz::read(path)),
+        () if is_safetensors(&start) => (WeightsFormat::Safetensors, read_safetensors(path, storage)),
+        () if start.starts_with(b"PK") && npz::is_npz(path) => (WeightsFormat::NumPy, npz::read(path)),
         () if start.starts_with(b"version https://git-lfs") => {
             return Err(broken("a Git LFS pointer, not the file itself; `git lfs pull` fetches it".into()));
         }
         () if start.starts_with(b"<") => return Err(broken("a web page, not weights".into())),
-        () => (Format::PyTorch, read_pytorch(path)),
+        () => (WeightsFormat::PyTorch, read_pytorch(path)),
     };
     let FloatTensors { mut tensors, mut not_finite } = tensors.map_err(broken)?;
     tensors.retain(|name, _| !name.ends_with("num_batches_tracked"));
@@ -89,6 +90,7 @@ impl FloatTensors {
         if !finite {
             self.not_finite.push(name.clone());
         }
+        let tensor = in_todays_layout(&name, tensor);
         self.tensors.insert(name, tensor);
     }
 }
@@ -123,7 +125,7 @@ fn read_safetensors(path: &Path, storage: TensorStorage) -> Result<FloatTensors,
     }
     let read = |(file, bytes): &mut (Option<File>, Vec<u8>), (name, kind, info): (String, FloatKind, &TensorInfo)| {
         let (start, end) = info.data_offsets;
-        let as_it_is = kind == FloatKind::F32 && cfg!(target_endian = "little");
+        let as_it_is = kind == FloatKind::F32 && cfg!(target_endian = "little") && !is_in_out(&name, &info.shape);
         if storage == TensorStorage::InFile && as_it_is && end - start >= LARGE {
             let bytes = Bytes::from_file(path, (end - start) as u64, begin + start as u64);
             let tensor = TensorData::from_bytes(bytes, info.shape.clone(), burn::tensor::DType::F32);

@@ -5,16 +5,17 @@ use burn::tensor::Device;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+use super::detector::is_classifier;
 use super::resolve::{processor, read_json, weights_in};
 use super::{
-    Address, Checkpoint, EMBEDDED_DETECTORS, Fetcher, Format, LoadOptions, Loaded, Progress, Tensors, WeightsOrigin,
-    fill, fit, from_bytes, hugging_face, load_timesformer, read, resolve, start_i3d, start_timesformer, tensors,
-    timesformer_config,
+    Address, Checkpoint, EMBEDDED_DETECTORS, Fetcher, LoadOptions, Loaded, Progress, Tensors, WeightsFormat,
+    WeightsOrigin, fetch, fill, fit, from_bytes, hugging_face, load_timesformer, read, resolve, start_i3d,
+    start_timesformer, tensors, timesformer_config,
 };
 use crate::data::clip::FrameSampling;
 use crate::data::{Preprocess, labels};
+use crate::models::detect;
 use crate::models::video::{self, AnyClipPreset, VideoConfig, VideoModel};
-use crate::models::{self, detect};
 use crate::{Error, file, nearest};
 
 /// A model of video that is not loaded yet.
@@ -89,7 +90,7 @@ pub fn resolve_video(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<V
     let unknown = |reason: String| Error::Field { field: text.into(), reason };
     let named = text.split_once('=').filter(|(model, weights)| !model.is_empty() && !weights.is_empty());
     let Some((model, address)) = named else {
-        if models::preset(text).is_ok() || super::EMBEDDED.iter().any(|one| one.name == text) {
+        if is_classifier(text) {
             return Err(unknown("a classifier of pictures, not of clips".into()));
         }
         if detect::preset(text).is_ok() || EMBEDDED_DETECTORS.iter().any(|one| one.name == text) {
@@ -104,11 +105,9 @@ pub fn resolve_video(text: &str, progress: &mut dyn FnMut(Progress)) -> Result<V
         Some(source) => source,
         None => resolve_video(model, progress)?,
     };
-    let parsed: Address = address.parse()?;
-    let path = match &parsed {
-        Address::Path(path) if path.is_dir() => weights_in(path)?,
-        Address::Path(path) => path.clone(),
-        Address::Web { .. } | Address::HuggingFace { .. } => Fetcher::from_environment()?.fetch(&parsed, progress)?,
+    let path = match fetch(address, progress)? {
+        folder if folder.is_dir() => weights_in(&folder)?,
+        file => file,
     };
     let labels = source.labels.filter(|labels| labels.len() == source.config.classes());
     Ok(VideoSource { origin: WeightsOrigin::Checkpoint, weights: Weights::File(path), labels, ..source })
@@ -291,7 +290,7 @@ pub fn begin_video(config: &VideoConfig, name: &str, device: &Device) -> Result<
         read(&super::fetch(name, &mut |_| {})?)?
     } else {
         let tensors = trained_tensors(name)?;
-        Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
+        Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() }
     };
     match config {
         VideoConfig::Timesformer(config) => {

@@ -284,10 +284,10 @@ mod tests {
     use crate::models::vision_language::uniter::UniterConfig;
     use crate::models::vision_language::vilbert::VilbertConfig;
     use crate::testing::Fixture;
-    use crate::weights::{Format, tensors};
+    use crate::weights::{WeightsFormat, tensors};
 
     fn checkpoint(tensors: Tensors) -> Checkpoint {
-        Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
+        Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() }
     }
 
     fn theirs(case: &str) -> Tensors {

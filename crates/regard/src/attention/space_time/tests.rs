@@ -301,7 +301,7 @@ fn recorded_and_silent_passes_agree_and_record_once() {
         let clip = grid(3, 3, 4);
         let [query, key, value] = inputs(2, clip, 11);
         let silent = step.attend(clip, query, key, value, &mut Pass::silent());
-        assert!(silent.weights.is_none(), "nobody listens");
+        assert!(silent.weights.is_none(), "nothing is recorded");
         let mut pass = Pass::recording();
         let [query, key, value] = inputs(2, clip, 11);
         let recorded = pass.within("time", |pass| step.attend(clip, query, key, value, pass));

@@ -1,4 +1,4 @@
-//! RandAugment (Cubuk et al. 2020) as timm has it, with strengths that increase (`inc1`).
+//! RandAugment (Cubuk et al. 2020) as in timm, with strengths that increase (`inc1`).
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};

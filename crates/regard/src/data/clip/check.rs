@@ -1,24 +1,20 @@
-//! What is wrong with clips, before anybody trains on them. Every frame is decoded.
+//! What is wrong with clips, before training. Every frame is decoded.
 
-use rayon::prelude::*;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 
 use super::{ClipDataset, ClipLength, ClipParts};
 use crate::data::Part;
-use crate::data::check::ClassCount;
+use crate::data::check::{ClassCount, MOST_IMBALANCE, Occurrence, for_each_sample, reason_without};
 use crate::data::detection::{Histogram, Issue};
-
-/// So many times as many training clips in the largest class as in the smallest are too many.
-const MOST_IMBALANCE: f64 = 10.0;
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    pub train: PartReport,
-    pub validation: PartReport,
-    pub test: PartReport,
+pub struct ClipReport {
+    pub train: ClipPartReport,
+    pub validation: ClipPartReport,
+    pub test: ClipPartReport,
     /// Clips of each class that can be read.
     pub classes: Vec<ClassCount>,
     /// Classes that are missing in a part that has clips.
@@ -49,7 +45,7 @@ pub struct Report {
 
 /// A part in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PartReport {
+pub struct ClipPartReport {
     /// Clips that can be read.
     pub clips: usize,
     pub frames: usize,
@@ -67,16 +63,8 @@ pub struct BadClip {
     pub reason: String,
 }
 
-/// A clip among its copies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Occurrence {
-    pub name: String,
-    pub class: String,
-    pub part: Part,
-}
-
-impl Report {
-    pub const fn parts(&self) -> [(Part, &PartReport); 3] {
+impl ClipReport {
+    pub const fn parts(&self) -> [(Part, &ClipPartReport); 3] {
         [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)]
     }
 
@@ -97,7 +85,7 @@ impl Report {
     }
 }
 
-/// What one clip is like.
+/// A clip and the result of decoding it.
 struct Seen {
     part: Part,
     name: String,
@@ -118,31 +106,21 @@ enum Fault {
 }
 
 /// Decodes every clip; one should have at least `least` frames. `tick` is called after each.
-pub fn check(parts: &ClipParts, least: usize, tick: impl Fn() + Sync) -> Report {
-    let dataset = |part| match part {
-        Part::Validation => &parts.validation,
-        Part::Test => &parts.test,
-        _ => &parts.train,
-    };
-    let all = [Part::Train, Part::Validation, Part::Test];
-    let clips: Vec<(Part, usize)> =
-        all.into_iter().flat_map(|part| (0..dataset(part).len()).map(move |index| (part, index))).collect();
-    let look = |(part, index): (Part, usize)| {
-        let own: &dyn ClipDataset = &**dataset(part);
+pub fn check(parts: &ClipParts, least: usize, tick: impl Fn() + Sync) -> ClipReport {
+    let look = |part, own: &(dyn ClipDataset + 'static), index| {
         let seen = Seen { part, name: own.name(index), class: own.class(index), content: content(own, index) };
         tick();
         seen
     };
-    let seen: Vec<Seen> = clips.into_par_iter().map(look).collect();
+    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], ClipDataset::len, look);
 
     let names = parts.train.classes();
-    let count = |name: &String| ClassCount { name: name.clone(), train: 0, validation: 0, test: 0 };
     let (leaks, copies) = copies(&seen, names);
-    let mut report = Report {
-        train: PartReport::default(),
-        validation: PartReport::default(),
-        test: PartReport::default(),
-        classes: names.iter().map(count).collect(),
+    let mut report = ClipReport {
+        train: ClipPartReport::default(),
+        validation: ClipPartReport::default(),
+        test: ClipPartReport::default(),
+        classes: ClassCount::none_of(names),
         lacking: Vec::new(),
         imbalance: None,
         issues: parts.issues.clone(),
@@ -162,13 +140,11 @@ pub fn check(parts: &ClipParts, least: usize, tick: impl Fn() + Sync) -> Report 
         [count.train, count.validation, count.test].iter().zip(has).any(|(count, has)| has && *count == 0)
     };
     report.lacking = report.classes.iter().filter(lacks).cloned().collect();
-    let most = report.classes.iter().map(|count| count.train).max().unwrap_or(0);
-    let fewest = report.classes.iter().map(|count| count.train).min().unwrap_or(0);
-    report.imbalance = (fewest > 0).then(|| most as f64 / fewest as f64);
+    report.imbalance = ClassCount::imbalance(&report.classes);
     report
 }
 
-impl Report {
+impl ClipReport {
     fn add(&mut self, seen: &Seen, class: &str, least: usize) {
         let bad = |reason: String| BadClip { name: seen.name.clone(), part: seen.part, class: class.into(), reason };
         let content = match &seen.content {
@@ -177,13 +153,12 @@ impl Report {
             Err(Fault::Undecodable(reason)) => return self.undecodable.push(bad(reason.clone())),
         };
         let ClipLength { frames, rate } = content.length;
-        let counts = &mut self.classes[seen.class];
-        let (part, count) = match seen.part {
-            Part::Validation => (&mut self.validation, &mut counts.validation),
-            Part::Test => (&mut self.test, &mut counts.test),
-            _ => (&mut self.train, &mut counts.train),
+        self.classes[seen.class].add(seen.part);
+        let part = match seen.part {
+            Part::Validation => &mut self.validation,
+            Part::Test => &mut self.test,
+            _ => &mut self.train,
         };
-        *count += 1;
         part.shortest = if part.clips == 0 { frames } else { part.shortest.min(frames) };
         part.longest = part.longest.max(frames);
         part.clips += 1;
@@ -206,11 +181,7 @@ impl Report {
 
 fn content(dataset: &dyn ClipDataset, index: usize) -> Result<Content, Fault> {
     let name = dataset.name(index);
-    // the error names the file, too
-    let short = |error: crate::Error| {
-        let text = error.to_string();
-        text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string()
-    };
+    let short = |error: crate::Error| reason_without(&name, &error);
     let length = dataset.length(index).map_err(|error| Fault::Unreadable(short(error)))?;
     let (mut hash, mut first, mut other) = (Sha256::new(), None, None);
     let mut number = 0;

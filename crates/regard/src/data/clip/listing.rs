@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use super::layout::{ClipEntry, Contents, Section};
+use super::layout::{ClipEntry, Contents, ListedPart};
 use super::reader::Video;
 use super::{ClipDataset, ClipLength};
 use crate::Error;
 use crate::data::dataset::split::{fifth, tenth};
 use crate::data::dataset::{Origin, Origins};
-use crate::data::detection::{Issue, Severity};
+use crate::data::detection::Issue;
 use crate::data::{Part, Picture};
 
 /// All clips of a source.
@@ -75,13 +75,7 @@ impl Listing {
     /// # Errors
     /// The first issue with which nothing can be trained, and how many there are.
     pub fn refuse_errors(&self) -> Result<(), Error> {
-        let mut errors = self.issues.iter().filter(|issue| issue.severity == Severity::Error);
-        let Some(Issue { file, place, reason, .. }) = errors.next() else { return Ok(()) };
-        let more = match errors.count() {
-            0 => String::new(),
-            count => format!(" (and {count} more; `regard data check` lists them)"),
-        };
-        Err(Error::File { path: file.clone(), reason: format!("{place}: {reason}{more}") })
+        Issue::refuse_errors(&self.issues)
     }
 
     /// The clips of a part, in their order.
@@ -92,7 +86,7 @@ impl Listing {
 }
 
 /// Where validation and test come from, and which part a section is.
-fn parts(sections: &[Section]) -> (Origins, impl Fn(Option<Part>) -> Part + use<>) {
+fn parts(sections: &[ListedPart]) -> (Origins, impl Fn(Option<Part>) -> Part + use<>) {
     let place = |part| {
         let section = sections.iter().find(|section| section.part == Some(part));
         section.map(|section| Origin::Own(section.place.clone()))
@@ -116,7 +110,7 @@ fn parts(sections: &[Section]) -> (Origins, impl Fn(Option<Part>) -> Part + use<
 }
 
 /// The names of all classes: by number when all are numbers, in the order of the alphabet otherwise.
-fn class_names(sections: &[Section]) -> Vec<String> {
+fn class_names(sections: &[ListedPart]) -> Vec<String> {
     let entries = sections.iter().flat_map(|section| &section.entries);
     let names: BTreeSet<&String> = entries.map(|entry| &entry.class).collect();
     let mut names: Vec<String> = names.into_iter().cloned().collect();

@@ -8,7 +8,7 @@ mod reader;
 mod sample;
 mod sampling_file;
 
-pub use check::{BadClip, Occurrence, PartReport, Report, check};
+pub use check::{BadClip, ClipPartReport, ClipReport, check};
 pub use encode::encode_apng;
 pub use layout::is_surely_a_clip;
 pub use reader::Video;
@@ -18,8 +18,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::dataset::{Origin, Origins};
-use super::detection::Issue;
+use super::dataset_parts::DatasetParts;
 use super::world::{ClipTarget, WorldClips};
 use super::{Part, Picture};
 use crate::Error;
@@ -41,7 +40,7 @@ pub trait ClipDataset: Debug + Send + Sync {
     /// The label of a clip.
     fn class(&self, index: usize) -> usize;
 
-    /// What a person would call a clip: its path, or the name of a set and a number in it.
+    /// The clip's name for messages: its path, or the name of a set and a number in it.
     fn name(&self, index: usize) -> String;
 
     /// How long a clip is; of a file, only what it says of itself is read.
@@ -82,16 +81,8 @@ pub struct ClipLength {
     pub rate: f64,
 }
 
-/// The three parts of a dataset, and what was found on the way.
-#[derive(Clone, Debug)]
-pub struct ClipParts {
-    pub train: Arc<dyn ClipDataset>,
-    pub validation: Arc<dyn ClipDataset>,
-    pub test: Arc<dyn ClipDataset>,
-    pub layout: &'static str,
-    pub origins: Origins,
-    pub issues: Vec<Issue>,
-}
+/// The parts of a dataset of clips.
+pub type ClipParts = DatasetParts<dyn ClipDataset>;
 
 /// A dataset by the name of an embedded one, or by a path whose layout is recognised.
 ///
@@ -153,27 +144,15 @@ fn read(layout: &ClipLayout, path: &Path) -> Result<Listing, Error> {
 }
 
 fn parts(source: &str) -> Result<(ClipParts, Option<Listing>), Error> {
-    let each = [Part::Train, Part::Validation, Part::Test];
     match find(source)? {
         Found::World(target, size) => {
-            let [train, validation, test] = each.map(|part| WorldClips::open(part, target, size));
-            let own = || Origin::Own("its own".into());
-            let parts = ClipParts {
-                train: Arc::new(train?),
-                validation: Arc::new(validation?),
-                test: Arc::new(test?),
-                layout: "embedded",
-                origins: Origins { validation: own(), test: own() },
-                issues: Vec::new(),
-            };
-            Ok((parts, None))
+            let open = |part| Ok(Arc::new(WorldClips::open(part, target, size)?) as Arc<dyn ClipDataset>);
+            Ok((ClipParts::embedded(open)?, None))
         }
         Found::Files(layout) => {
             let listing = read(&layout, Path::new(source))?;
-            let [train, validation, test] = each.map(|part| listing.only(part));
-            let (origins, issues) = (listing.origins.clone(), listing.issues.clone());
-            let parts = ClipParts { train, validation, test, layout: layout.name, origins, issues };
-            Ok((parts, Some(listing)))
+            let found = (listing.origins.clone(), listing.issues.clone());
+            Ok((ClipParts::listed(layout.name, found, |part| listing.only(part)), Some(listing)))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::data::dataset::{Origin, Origins};
 use crate::testing::write_clip;
 
 const PARTS: [Part; 3] = [Part::Train, Part::Validation, Part::Test];

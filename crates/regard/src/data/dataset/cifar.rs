@@ -18,7 +18,7 @@ pub const SIDE: usize = 32;
 /// Bytes of a picture.
 pub const BYTES: usize = 3 * SIDE * SIDE;
 
-/// What CIFAR-10 and CIFAR-100 differ in.
+/// The differences between CIFAR-10 and CIFAR-100.
 struct Version {
     train: &'static [&'static str],
     test: &'static str,

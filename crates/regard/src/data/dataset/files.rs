@@ -7,7 +7,7 @@ use crate::Error;
 
 /// A picture file and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct LabelledFile {
     pub path: PathBuf,
     pub label: usize,
 }
@@ -16,7 +16,7 @@ pub struct Sample {
 #[derive(Debug)]
 pub struct PictureFiles {
     pub classes: Vec<String>,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<LabelledFile>,
 }
 
 impl Dataset for PictureFiles {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{PictureFiles, Sample, any_picture_below, entries, is_hidden, is_picture, pictures_below};
+use super::files::{LabelledFile, PictureFiles, any_picture_below, entries, is_hidden, is_picture, pictures_below};
 use super::split::{split_files, split_train_files};
 use super::{Opened, Origin, Origins, Part};
 use crate::Error;
@@ -116,12 +116,12 @@ fn class_names(roots: &[&Path]) -> Result<Vec<String>, Error> {
     Ok(names.into_iter().collect())
 }
 
-fn samples(root: &Path, classes: &[String]) -> Result<Vec<Sample>, Error> {
+fn samples(root: &Path, classes: &[String]) -> Result<Vec<LabelledFile>, Error> {
     let mut samples = Vec::new();
     for folder in class_folders(root)? {
         // every folder was listed, unless it appeared a moment ago
         let Ok(label) = classes.binary_search(&class_name(&folder)) else { continue };
-        samples.extend(pictures_below(&folder)?.into_iter().map(|path| Sample { path, label }));
+        samples.extend(pictures_below(&folder)?.into_iter().map(|path| LabelledFile { path, label }));
     }
     Ok(samples)
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{PictureFiles, Sample, is_picture};
+use super::files::{LabelledFile, PictureFiles, is_picture};
 use super::split::{draw, path_below, split_files, tenth};
 use super::{Opened, Origin, Origins, Part, bytes};
 use crate::Error;
@@ -62,7 +62,7 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
             let reason = format!("line {}: unknown label `{}`, of {} classes", row.line, row.label, classes.len());
             Error::file(&table, reason)
         })?;
-        samples.push(Sample { path: folder.join(&row.file), label });
+        samples.push(LabelledFile { path: folder.join(&row.file), label });
     }
     if rows.iter().all(|row| row.part.is_none()) {
         let parts = split_files(folder, &samples);
@@ -72,9 +72,9 @@ pub fn open(path: &Path, _: Part) -> Result<Opened, Error> {
         return Err(Error::file(&table, format!("line {}: no part, where other lines have one", row.line)));
     }
     // the training pictures first
-    let mut all: Vec<(Part, Sample)> = rows.iter().filter_map(|row| row.part).zip(samples).collect();
+    let mut all: Vec<(Part, LabelledFile)> = rows.iter().filter_map(|row| row.part).zip(samples).collect();
     all.sort_by_key(|(part, _)| [Part::Train, Part::Validation, Part::Test].iter().position(|one| one == part));
-    let (mut parts, samples): (Vec<Part>, Vec<Sample>) = all.into_iter().unzip();
+    let (mut parts, samples): (Vec<Part>, Vec<LabelledFile>) = all.into_iter().unzip();
     if !parts.contains(&Part::Test) {
         parts.iter_mut().filter(|part| **part == Part::Validation).for_each(|part| *part = Part::Test);
     }
@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(opened(&three, Part::Test).unwrap().0, ["t.png 0"]);
             assert_eq!(opened(&three, Part::Train).unwrap().0.len(), 20);
             assert_eq!(origins(&three), [format!("rows of `{validation}`"), "rows of `test`".into()]);
-            // as ImageNet has it
+            // as in ImageNet
             let two = format!("{train}v.png,0,{validation}\n");
             assert_eq!(opened(&two, Part::Test).unwrap().0, ["v.png 0"]);
             assert_eq!(opened(&two, Part::Validation).unwrap().0.len(), 2);

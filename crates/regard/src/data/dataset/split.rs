@@ -9,17 +9,17 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::files::Sample;
+use super::files::LabelledFile;
 use super::{Dataset, Origin, Origins, Part};
 
 /// The path of a sample below `root`, with `/` on every system.
-pub fn path_below(root: &Path, sample: &Sample) -> String {
+pub fn path_below(root: &Path, sample: &LabelledFile) -> String {
     let name = sample.path.strip_prefix(root).unwrap_or(&sample.path);
     name.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
 /// Splits files with known classes into test, validation and train.
-pub fn split_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
+pub fn split_files(root: &Path, samples: &[LabelledFile]) -> Vec<Part> {
     let mut parts = vec![Part::Train; samples.len()];
     let key = |index: usize| path_below(root, &samples[index]);
     draw(&mut parts, Part::Test, fifth, |index| samples[index].label, key);
@@ -28,7 +28,7 @@ pub fn split_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
 }
 
 /// Splits training files into validation and train.
-pub fn split_train_files(root: &Path, samples: &[Sample]) -> Vec<Part> {
+pub fn split_train_files(root: &Path, samples: &[LabelledFile]) -> Vec<Part> {
     let mut parts = vec![Part::Train; samples.len()];
     draw(&mut parts, Part::Validation, tenth, |index| samples[index].label, |index| path_below(root, &samples[index]));
     parts
@@ -135,22 +135,22 @@ pub const fn tenth(count: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn samples(counts: &[usize]) -> Vec<Sample> {
+    fn samples(counts: &[usize]) -> Vec<LabelledFile> {
         let of_class = |(label, &count): (usize, &usize)| {
-            (0..count).map(move |i| Sample { path: format!("root/{label}/{i}.png").into(), label })
+            (0..count).map(move |i| LabelledFile { path: format!("root/{label}/{i}.png").into(), label })
         };
         counts.iter().enumerate().flat_map(of_class).collect()
     }
 
     /// The samples of each part: train, validation, test.
-    fn split(samples: &[Sample]) -> [Vec<Sample>; 3] {
+    fn split(samples: &[LabelledFile]) -> [Vec<LabelledFile>; 3] {
         let parts = split_files(Path::new("root"), samples);
         [Part::Train, Part::Validation, Part::Test].map(|wanted| {
             samples.iter().zip(&parts).filter(|(_, part)| **part == wanted).map(|(sample, _)| sample.clone()).collect()
         })
     }
 
-    fn counts(samples: &[Sample], classes: usize) -> Vec<usize> {
+    fn counts(samples: &[LabelledFile], classes: usize) -> Vec<usize> {
         (0..classes).map(|label| samples.iter().filter(|sample| sample.label == label).count()).collect()
     }
 
@@ -191,8 +191,10 @@ mod tests {
     #[test]
     fn validation_of_train_is_the_same_wherever_the_folder_is() {
         let here = samples(&[30]);
-        let there: Vec<Sample> =
-            here.iter().map(|sample| Sample { path: Path::new("/some/where").join(&sample.path), ..*sample }).collect();
+        let there: Vec<LabelledFile> = here
+            .iter()
+            .map(|sample| LabelledFile { path: Path::new("/some/where").join(&sample.path), ..*sample })
+            .collect();
         let parts = split_train_files(Path::new("root"), &here);
         assert_eq!(parts, split_train_files(Path::new("/some/where/root"), &there));
         assert_eq!(parts.iter().filter(|part| **part == Part::Validation).count(), 3);

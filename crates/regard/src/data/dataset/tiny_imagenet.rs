@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::{PictureFiles, Sample, pictures_below};
+use super::files::{LabelledFile, PictureFiles, pictures_below};
 use super::split::split_train_files;
 use super::{Opened, Part, bytes};
 use crate::Error;
@@ -22,7 +22,7 @@ pub fn open(root: &Path, part: Part) -> Result<Opened, Error> {
     if part.needs_train() {
         for (label, id) in ids.iter().enumerate() {
             let pictures = pictures_below(&root.join("train").join(id))?;
-            samples.extend(pictures.into_iter().map(|path| Sample { path, label }));
+            samples.extend(pictures.into_iter().map(|path| LabelledFile { path, label }));
         }
     }
     let mut parts = split_train_files(&root.join("train"), &samples);
@@ -49,7 +49,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// The pictures of `val`: each line has a file, its class and a box.
-fn annotated(root: &Path, ids: &[String]) -> Result<Vec<Sample>, Error> {
+fn annotated(root: &Path, ids: &[String]) -> Result<Vec<LabelledFile>, Error> {
     let path = root.join("val/val_annotations.txt");
     let mut samples = Vec::new();
     for (number, line) in bytes::text(&path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -63,7 +63,7 @@ fn annotated(root: &Path, ids: &[String]) -> Result<Vec<Sample>, Error> {
         }
         let label = ids.binary_search_by(|known| known.as_str().cmp(id));
         let label = label.map_err(|_| wrong(format!("unknown class `{id}`")))?;
-        samples.push(Sample { path: root.join("val/images").join(file), label });
+        samples.push(LabelledFile { path: root.join("val/images").join(file), label });
     }
     Ok(samples)
 }

@@ -1,12 +1,11 @@
 //! Checks a detection dataset before training.
 
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
 use super::{Annotation, DetectionDataset, DetectionParts, Issue, orientation};
 use crate::data::Part;
-use crate::data::check::{ClassCount, hash};
+use crate::data::check::{ClassCount, for_each_sample, hash, reason_without};
 
 /// Tolerance of boxes at the border in pixels: annotation tools round.
 const OVER_BORDER: f64 = 1.0;
@@ -15,10 +14,10 @@ pub const STRIDES: [usize; 3] = [8, 16, 32];
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    pub train: PartReport,
-    pub validation: PartReport,
-    pub test: PartReport,
+pub struct DetectionReport {
+    pub train: DetectionPartReport,
+    pub validation: DetectionPartReport,
+    pub test: DetectionPartReport,
     /// Objects of each class.
     pub classes: Vec<ClassCount>,
     /// Classes that are missing in some parts.
@@ -30,7 +29,7 @@ pub struct Report {
     /// Pictures whose size differs from that in the annotations.
     pub other_sizes: Vec<BadPicture>,
     /// The same pixels in more than one part.
-    pub leaks: Vec<Vec<Occurrence>>,
+    pub leaks: Vec<Vec<LeakedPicture>>,
     /// Whether boxes seem to be `x1, y1, x2, y2` instead of `x, y, w, h`.
     pub looks_like_corners: bool,
     pub exif: Exif,
@@ -44,7 +43,7 @@ pub struct Report {
 
 /// Counts of one part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PartReport {
+pub struct DetectionPartReport {
     pub pictures: usize,
     /// Pictures without objects; these are kept, as background.
     pub without_objects: usize,
@@ -65,7 +64,7 @@ pub struct BadPicture {
 
 /// A picture among its copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Occurrence {
+pub struct LeakedPicture {
     pub name: String,
     pub part: Part,
 }
@@ -127,8 +126,8 @@ impl Histogram {
     }
 }
 
-impl Report {
-    pub fn parts(&self) -> [(Part, &PartReport); 3] {
+impl DetectionReport {
+    pub fn parts(&self) -> [(Part, &DetectionPartReport); 3] {
         [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)]
     }
 
@@ -167,41 +166,26 @@ struct Seen {
 }
 
 /// Reads every picture. `tick` is called after each.
-pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
-    let dataset = |part| match part {
-        Part::Validation => &parts.validation,
-        Part::Test => &parts.test,
-        _ => &parts.train,
-    };
-    let all = [Part::Train, Part::Validation, Part::Test];
-    let pictures: Vec<(Part, usize)> =
-        all.into_iter().flat_map(|part| (0..dataset(part).len()).map(move |index| (part, index))).collect();
-    let look = |(part, index): (Part, usize)| {
-        let own: &dyn DetectionDataset = &**dataset(part);
+pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> DetectionReport {
+    let look = |part, own: &(dyn DetectionDataset + 'static), index| {
         let name = own.name(index);
         let content = own.sample(index).map(|(picture, annotations)| {
             let (size, pixels) = (picture.size(), picture.pixels());
             Content { size, hash: hash(size, pixels), annotations }
         });
-        // the error names the file, too
-        let short = |error: crate::Error| {
-            let text = error.to_string();
-            text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_string()
-        };
-        let content = content.map_err(short);
+        let content = content.map_err(|error| reason_without(&name, &error));
         let orientation = own.path(index).and_then(|path| orientation(path).ok());
         tick();
         Seen { part, name, content, declared: own.declared_size(index), orientation }
     };
-    let seen: Vec<Seen> = pictures.into_par_iter().map(look).collect();
+    let seen = for_each_sample([&parts.train, &parts.validation, &parts.test], DetectionDataset::len, look);
 
     let names = parts.train.classes();
-    let count = |name: &String| ClassCount { name: name.clone(), train: 0, validation: 0, test: 0 };
-    let mut report = Report {
-        train: PartReport::default(),
-        validation: PartReport::default(),
-        test: PartReport::default(),
-        classes: names.iter().map(count).collect(),
+    let mut report = DetectionReport {
+        train: DetectionPartReport::default(),
+        validation: DetectionPartReport::default(),
+        test: DetectionPartReport::default(),
+        classes: ClassCount::none_of(names),
         in_one_part: Vec::new(),
         issues: parts.issues.clone(),
         unreadable: Vec::new(),
@@ -242,12 +226,7 @@ pub fn check(parts: &DetectionParts, tick: impl Fn() + Sync) -> Report {
             (part.most_objects, part.fullest) = (annotations.len(), Some(found.name.clone()));
         }
         for annotation in annotations {
-            let counts = &mut report.classes[annotation.class];
-            *match found.part {
-                Part::Validation => &mut counts.validation,
-                Part::Test => &mut counts.test,
-                _ => &mut counts.train,
-            } += 1;
+            report.classes[annotation.class].add(found.part);
             let [_, _, w, h] = annotation.bounds;
             corners.count(annotation.bounds, size);
             report.sizes.count((w * h).sqrt());
@@ -331,7 +310,7 @@ impl Exif {
     }
 }
 
-fn leaks(seen: &[Seen]) -> Vec<Vec<Occurrence>> {
+fn leaks(seen: &[Seen]) -> Vec<Vec<LeakedPicture>> {
     let mut by_content: HashMap<[u8; 32], Vec<&Seen>> = HashMap::new();
     for found in seen {
         if let Ok(content) = &found.content {
@@ -339,10 +318,10 @@ fn leaks(seen: &[Seen]) -> Vec<Vec<Occurrence>> {
         }
     }
     let is_leak = |group: &Vec<&Seen>| group.iter().any(|other| other.part != group[0].part);
-    let mut leaks: Vec<Vec<Occurrence>> = by_content
+    let mut leaks: Vec<Vec<LeakedPicture>> = by_content
         .into_values()
         .filter(is_leak)
-        .map(|group| group.iter().map(|seen| Occurrence { name: seen.name.clone(), part: seen.part }).collect())
+        .map(|group| group.iter().map(|seen| LeakedPicture { name: seen.name.clone(), part: seen.part }).collect())
         .collect();
     leaks.sort_by(|a, b| a[0].name.cmp(&b[0].name));
     leaks

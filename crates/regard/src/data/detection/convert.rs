@@ -23,7 +23,7 @@ use crate::Error;
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Format {
+pub enum AnnotationFormat {
     Coco,
     Voc,
     Yolo,
@@ -60,7 +60,12 @@ impl Item<'_> {
 ///
 /// # Errors
 /// When the folder is not empty, or something cannot be read or written; the error names it.
-pub fn convert(parts: &DetectionParts, format: Format, output: &Path, tick: impl Fn()) -> Result<Converted, Error> {
+pub fn convert(
+    parts: &DetectionParts,
+    format: AnnotationFormat,
+    output: &Path,
+    tick: impl Fn(),
+) -> Result<Converted, Error> {
     if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Error::file(output, "not empty; a new folder is needed"));
     }
@@ -82,19 +87,19 @@ pub fn convert(parts: &DetectionParts, format: Format, output: &Path, tick: impl
             tick();
         }
         match format {
-            Format::Coco => coco(output, part, &items)?,
-            Format::Voc => voc(output, part, &items)?,
-            Format::Yolo => yolo(output, part, &items)?,
-            Format::Csv => tables.extend(csv_rows(part, &items)),
+            AnnotationFormat::Coco => coco(output, part, &items)?,
+            AnnotationFormat::Voc => voc(output, part, &items)?,
+            AnnotationFormat::Yolo => yolo(output, part, &items)?,
+            AnnotationFormat::Csv => tables.extend(csv_rows(part, &items)),
         }
     }
     let classes = parts.train.classes();
     let list = classes.iter().fold(String::new(), |list, name| list + name + "\n");
     match format {
-        Format::Coco => {}
-        Format::Voc => write_file(&output.join("classes.txt"), list.as_bytes())?,
-        Format::Yolo => write_file(&output.join("data.yaml"), data_yaml(parts).as_bytes())?,
-        Format::Csv => {
+        AnnotationFormat::Coco => {}
+        AnnotationFormat::Voc => write_file(&output.join("classes.txt"), list.as_bytes())?,
+        AnnotationFormat::Yolo => write_file(&output.join("data.yaml"), data_yaml(parts).as_bytes())?,
+        AnnotationFormat::Csv => {
             write_file(&output.join("classes.txt"), list.as_bytes())?;
             write_file(&output.join("boxes.csv"), &csv_table(&tables)?)?;
         }
@@ -111,11 +116,11 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::write(path, bytes).map_err(|error| Error::file(path, error))
 }
 
-fn picture_folder(format: Format, part: &str) -> PathBuf {
+fn picture_folder(format: AnnotationFormat, part: &str) -> PathBuf {
     match format {
-        Format::Coco => part.into(),
-        Format::Voc => "JPEGImages".into(),
-        Format::Yolo | Format::Csv => Path::new("images").join(part),
+        AnnotationFormat::Coco => part.into(),
+        AnnotationFormat::Voc => "JPEGImages".into(),
+        AnnotationFormat::Yolo | AnnotationFormat::Csv => Path::new("images").join(part),
     }
 }
 
@@ -123,7 +128,7 @@ fn picture_folder(format: Format, part: &str) -> PathBuf {
 fn item<'a>(
     dataset: &'a dyn DetectionDataset,
     index: usize,
-    format: Format,
+    format: AnnotationFormat,
     folder: &Path,
     names: &mut HashSet<String>,
 ) -> Result<Item<'a>, Error> {
@@ -148,7 +153,7 @@ fn item<'a>(
     let is_stored = turned.zip(declared).is_some_and(|(turned, declared)| turned.fits_stored_only(declared));
     let (file, size) = match (path, upright) {
         // formats without sizes need upright pictures
-        (Some(path), Some(upright)) if !(is_stored && format == Format::Yolo) => {
+        (Some(path), Some(upright)) if !(is_stored && format == AnnotationFormat::Yolo) => {
             let file = format!("{unique}.{ending}");
             fs::copy(path, folder.join(&file)).map_err(|error| Error::file(path, error))?;
             (file, if is_stored { declared.unwrap_or(upright) } else { upright })
@@ -189,20 +194,20 @@ impl Lost {
         }
     }
 
-    fn texts(&self, format: Format) -> Vec<String> {
+    fn texts(&self, format: AnnotationFormat) -> Vec<String> {
         let mut texts = Vec::new();
         let mut lose = |count: usize, what: &str| {
             if count > 0 {
                 texts.push(format!("{count} {what}"));
             }
         };
-        if format != Format::Coco {
+        if format != AnnotationFormat::Coco {
             lose(self.ids, "ids of pictures (numbered anew)");
         }
-        if format == Format::Voc {
+        if format == AnnotationFormat::Voc {
             lose(self.points, "boxes of one pixel, which VOC writes as boxes without area");
         }
-        if format == Format::Yolo {
+        if format == AnnotationFormat::Yolo {
             lose(self.areas, "areas that are not those of the boxes");
             lose(self.crowds, "marks of crowds: they become plain objects");
             lose(self.difficult, "marks of difficult objects");

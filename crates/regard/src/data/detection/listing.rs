@@ -48,6 +48,18 @@ impl Issue {
         Self::new(Severity::Warning, file, place.into(), reason.into())
     }
 
+    /// # Errors
+    /// The first issue that is an error, and the number of others.
+    pub(in crate::data) fn refuse_errors<'a>(issues: impl IntoIterator<Item = &'a Self>) -> Result<(), Error> {
+        let mut errors = issues.into_iter().filter(|issue| issue.severity == Severity::Error);
+        let Some(Self { file, place, reason, .. }) = errors.next() else { return Ok(()) };
+        let more = match errors.count() {
+            0 => String::new(),
+            count => format!(" (and {count} more; `regard data check` lists them)"),
+        };
+        Err(Error::File { path: file.clone(), reason: format!("{place}: {reason}{more}") })
+    }
+
     fn new(severity: Severity, file: &Path, place: String, reason: String) -> Self {
         // names come from files and may be of any length
         let short = |text: String| if text.len() > 300 { text.chars().take(300).collect() } else { text };
@@ -151,13 +163,7 @@ impl Listing {
     /// # Errors
     /// The first error, and the number of errors.
     pub fn refuse_errors(&self) -> Result<(), Error> {
-        let mut errors = self.issues.iter().filter(|issue| issue.severity == Severity::Error);
-        let Some(Issue { file, place, reason, .. }) = errors.next() else { return Ok(()) };
-        let more = match errors.count() {
-            0 => String::new(),
-            count => format!(" (and {count} more; `regard data check` lists them)"),
-        };
-        Err(Error::File { path: file.clone(), reason: format!("{place}: {reason}{more}") })
+        Issue::refuse_errors(&self.issues)
     }
 
     /// The pictures of a part, in their order.

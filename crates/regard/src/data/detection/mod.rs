@@ -17,8 +17,8 @@ mod sample;
 mod voc;
 mod yolo;
 
-pub use check::{BoxFault, FaultKind, Histogram, PartReport, Report, check};
-pub use convert::{Converted, Format, convert};
+pub use check::{BoxFault, DetectionPartReport, DetectionReport, FaultKind, Histogram, check};
+pub use convert::{AnnotationFormat, Converted, convert};
 pub(super) use listing::{Folders, part_of_name};
 pub use listing::{Issue, Severity};
 pub use picture::{Orientation, orientation};
@@ -29,7 +29,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::dataset::{Origin, Origins, Part};
+use super::dataset::Part;
+use super::dataset_parts::DatasetParts;
 use super::world::Scenes;
 use super::{Bounds, Object, Picture};
 use crate::Error;
@@ -109,16 +110,8 @@ impl Annotation {
     }
 }
 
-/// The three parts of a dataset, and the issues found.
-#[derive(Clone, Debug)]
-pub struct DetectionParts {
-    pub train: Arc<dyn DetectionDataset>,
-    pub validation: Arc<dyn DetectionDataset>,
-    pub test: Arc<dyn DetectionDataset>,
-    pub layout: &'static str,
-    pub origins: Origins,
-    pub issues: Vec<Issue>,
-}
+/// The parts of a detection dataset.
+pub type DetectionParts = DatasetParts<dyn DetectionDataset>;
 
 /// A dataset by the name `scenes`, or by a path whose format is recognised.
 ///
@@ -164,27 +157,15 @@ pub fn is_detection(source: &str) -> bool {
 }
 
 fn parts(source: &str) -> Result<(DetectionParts, Option<Listing>), Error> {
-    let each = [Part::Train, Part::Validation, Part::Test];
     match find(source)? {
         Found::Scenes => {
-            let [train, validation, test] = each.map(Scenes::open);
-            let own = || Origin::Own("its own".into());
-            let parts = DetectionParts {
-                train: Arc::new(train?),
-                validation: Arc::new(validation?),
-                test: Arc::new(test?),
-                layout: "embedded",
-                origins: Origins { validation: own(), test: own() },
-                issues: Vec::new(),
-            };
-            Ok((parts, None))
+            let open = |part| Ok(Arc::new(Scenes::open(part)?) as Arc<dyn DetectionDataset>);
+            Ok((DetectionParts::embedded(open)?, None))
         }
         Found::Files(layout, path) => {
             let listing = Listing::new((layout.read)(&path)?);
-            let [train, validation, test] = each.map(|part| listing.only(part));
-            let (origins, issues) = (listing.origins.clone(), listing.issues.clone());
-            let parts = DetectionParts { train, validation, test, layout: layout.name, origins, issues };
-            Ok((parts, Some(listing)))
+            let found = (listing.origins.clone(), listing.issues.clone());
+            Ok((DetectionParts::listed(layout.name, found, |part| listing.only(part)), Some(listing)))
         }
     }
 }

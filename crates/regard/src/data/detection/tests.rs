@@ -400,11 +400,11 @@ fn every_format_leads_back_to_the_same_pictures_and_boxes() {
     let folder = rich();
     let first = open_parts(&folder.source("")).unwrap();
     for chain in [
-        vec![Format::Voc, Format::Coco],
-        vec![Format::Csv, Format::Coco],
-        vec![Format::Coco, Format::Csv, Format::Voc, Format::Coco],
-        vec![Format::Yolo, Format::Coco],
-        vec![Format::Yolo, Format::Csv, Format::Yolo],
+        vec![AnnotationFormat::Voc, AnnotationFormat::Coco],
+        vec![AnnotationFormat::Csv, AnnotationFormat::Coco],
+        vec![AnnotationFormat::Coco, AnnotationFormat::Csv, AnnotationFormat::Voc, AnnotationFormat::Coco],
+        vec![AnnotationFormat::Yolo, AnnotationFormat::Coco],
+        vec![AnnotationFormat::Yolo, AnnotationFormat::Csv, AnnotationFormat::Yolo],
     ] {
         let output = tempfile::tempdir().unwrap();
         let mut parts = first.clone();
@@ -416,7 +416,7 @@ fn every_format_leads_back_to_the_same_pictures_and_boxes() {
             assert!(parts.issues.is_empty(), "{format:?}: {:?}", parts.issues);
         }
         assert_eq!(parts.train.classes(), first.train.classes(), "{chain:?}");
-        assert_same(&first, &parts, !chain.contains(&Format::Yolo));
+        assert_same(&first, &parts, !chain.contains(&AnnotationFormat::Yolo));
     }
 }
 
@@ -425,13 +425,14 @@ fn what_a_format_cannot_hold_is_told_and_a_full_folder_is_refused() {
     let folder = rich();
     let parts = open_parts(&folder.source("")).unwrap();
     let output = tempfile::tempdir().unwrap();
-    let lost = |format: Format, name: &str| convert(&parts, format, &output.path().join(name), || {}).unwrap().lost;
-    assert!(lost(Format::Coco, "coco").is_empty());
-    assert_eq!(lost(Format::Voc, "voc"), ["6 ids of pictures (numbered anew)"]);
-    let texts = lost(Format::Yolo, "yolo");
+    let lost =
+        |format: AnnotationFormat, name: &str| convert(&parts, format, &output.path().join(name), || {}).unwrap().lost;
+    assert!(lost(AnnotationFormat::Coco, "coco").is_empty());
+    assert_eq!(lost(AnnotationFormat::Voc, "voc"), ["6 ids of pictures (numbered anew)"]);
+    let texts = lost(AnnotationFormat::Yolo, "yolo");
     assert_eq!(texts.len(), 4);
     assert!(texts[1].starts_with("3 areas") && texts[2].starts_with("3 marks of crowds"), "{texts:?}");
-    let error = convert(&parts, Format::Csv, &output.path().join("voc"), || {}).unwrap_err().to_string();
+    let error = convert(&parts, AnnotationFormat::Csv, &output.path().join("voc"), || {}).unwrap_err().to_string();
     assert!(error.contains("not empty"), "{error}");
 }
 
@@ -470,7 +471,7 @@ fn scenes_are_converted_and_come_back() {
         *part = Arc::new(First(part.clone()));
     }
     let output = tempfile::tempdir().unwrap();
-    convert(&parts, Format::Coco, &output.path().join("out"), || {}).unwrap();
+    convert(&parts, AnnotationFormat::Coco, &output.path().join("out"), || {}).unwrap();
     let back = open_parts(&output.path().join("out").display().to_string()).unwrap();
     assert_same(&back, &parts, true);
 }

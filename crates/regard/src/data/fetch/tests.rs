@@ -81,9 +81,9 @@ fn an_archive_is_fetched_over_a_bad_line_unpacked_opened_and_removed() {
     let (mut downloads, mut unpacked, mut opens) = (0, Vec::new(), 0);
     let options = Options { from: Some(server.root.clone()), pause: HASTE };
     let place = toy.fetch(folder.path(), &options, &mut |step| match step {
-        Step::Download { file, .. } => downloads += usize::from(file == "toy.tar.gz"),
-        Step::Unpack { files } => unpacked.push(files),
-        Step::Open => opens += 1,
+        FetchStep::Download { file, .. } => downloads += usize::from(file == "toy.tar.gz"),
+        FetchStep::Unpack { files } => unpacked.push(files),
+        FetchStep::Open => opens += 1,
     });
     let place = place.unwrap();
     assert_eq!((place.as_path(), opened(&place).len()), (folder.path().join("toy").as_path(), 6));

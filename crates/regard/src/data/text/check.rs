@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use super::parallel::{Languages, Pair, TextPart, read};
+use super::parallel::{Languages, SentencePair, TextPart, read};
 use crate::Error;
 
 /// A pair is suspicious if one side has more than this many times the characters of the other, unless it is short.
@@ -81,15 +81,15 @@ pub fn check(path: &Path, languages: &Languages) -> Result<TextReport, Error> {
     Ok(look(&parts))
 }
 
-fn look(parts: &[(TextPart, Vec<Pair>)]) -> TextReport {
+fn look(parts: &[(TextPart, Vec<SentencePair>)]) -> TextReport {
     let mut report = TextReport { parts: vec![], empty: vec![], uneven: vec![], duplicates: vec![], leaks: vec![] };
-    let sides = |pair: &'_ Pair| [pair.source.clone(), pair.target.clone()];
+    let sides = |pair: &'_ SentencePair| [pair.source.clone(), pair.target.clone()];
     let trained: [HashSet<String>; 2] = [0, 1].map(|side: usize| {
         let train = parts.iter().filter(|(part, _)| *part == TextPart::Train);
         train.flat_map(|(_, pairs)| pairs.iter().map(|pair| sides(pair)[side].clone())).collect()
     });
     for (part, pairs) in parts {
-        let mut seen: HashMap<&Pair, usize> = HashMap::new();
+        let mut seen: HashMap<&SentencePair, usize> = HashMap::new();
         for (row, pair) in pairs.iter().enumerate() {
             let place =
                 || ListedPair { part: *part, row: row + 1, source: pair.source.clone(), target: pair.target.clone() };
@@ -109,7 +109,8 @@ fn look(parts: &[(TextPart, Vec<Pair>)]) -> TextReport {
                 report.leaks.push(Leak { place: place(), sides });
             }
         }
-        let words = |side: fn(&Pair) -> &str| pairs.iter().map(move |pair| side(pair).split_whitespace().count());
+        let words =
+            |side: fn(&SentencePair) -> &str| pairs.iter().map(move |pair| side(pair).split_whitespace().count());
         let (source, target) = (words(|pair| &pair.source), words(|pair| &pair.target));
         report.parts.push(PartCount {
             part: *part,
@@ -126,8 +127,8 @@ fn look(parts: &[(TextPart, Vec<Pair>)]) -> TextReport {
 mod tests {
     use super::*;
 
-    fn pair(source: &str, target: &str) -> Pair {
-        Pair { source: source.into(), target: target.into() }
+    fn pair(source: &str, target: &str) -> SentencePair {
+        SentencePair { source: source.into(), target: target.into() }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod words;
 
 pub use buckets::Buckets;
 pub use lines::{has_lines, read_lines};
-pub use parallel::{Languages, Pair, Referenced, TextPart, columns_of, has_part, read, with_references};
+pub use parallel::{Languages, Referenced, SentencePair, TextPart, columns_of, has_part, read, with_references};
 pub use tokenizer::{FEWEST, Pieces, Tokenizer, clean, shortened};
 pub use tokens::Tokens;
 pub use word_piece::{Encoded, Letters, Special, WordPiece};

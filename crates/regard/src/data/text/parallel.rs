@@ -66,7 +66,7 @@ impl Languages {
 
 /// A sentence and its translation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pair {
+pub struct SentencePair {
     pub source: String,
     pub target: String,
 }
@@ -82,7 +82,7 @@ pub struct Referenced {
 ///
 /// # Errors
 /// When there is no such part, a line does not have two columns, or the files have different numbers of lines.
-pub fn read(path: &Path, part: TextPart, languages: &Languages) -> Result<Vec<Pair>, Error> {
+pub fn read(path: &Path, part: TextPart, languages: &Languages) -> Result<Vec<SentencePair>, Error> {
     let order = languages.order()?;
     let rows = match files(path, part, languages)? {
         Files::Columns(file) => columns(&file)?,
@@ -91,9 +91,9 @@ pub fn read(path: &Path, part: TextPart, languages: &Languages) -> Result<Vec<Pa
     let pair = |row: [String; 2]| {
         let mut row = row.map(Some);
         let [source, target] = order.map(|column| row[column].take().unwrap_or_default());
-        Pair { source, target }
+        SentencePair { source, target }
     };
-    let pairs: Vec<Pair> = rows.into_iter().map(pair).collect();
+    let pairs: Vec<SentencePair> = rows.into_iter().map(pair).collect();
     if pairs.is_empty() {
         return Err(Error::file(path, format!("no sentence to {}", part.names()[0])));
     }
@@ -126,10 +126,10 @@ pub fn columns_of(path: &Path) -> Option<[String; 2]> {
 }
 
 /// Groups pairs by source sentence, in the order of first appearance.
-pub fn with_references(pairs: &[Pair]) -> Vec<Referenced> {
+pub fn with_references(pairs: &[SentencePair]) -> Vec<Referenced> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut all: Vec<Referenced> = Vec::new();
-    for Pair { source, target } in pairs {
+    for SentencePair { source, target } in pairs {
         let place = *places.entry(source).or_insert_with(|| {
             all.push(Referenced { source: source.clone(), references: Vec::new() });
             all.len() - 1
@@ -219,8 +219,8 @@ mod tests {
         folder
     }
 
-    fn pair(source: &str, target: &str) -> Pair {
-        Pair { source: source.into(), target: target.into() }
+    fn pair(source: &str, target: &str) -> SentencePair {
+        SentencePair { source: source.into(), target: target.into() }
     }
 
     #[test]

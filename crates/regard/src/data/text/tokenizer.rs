@@ -145,7 +145,7 @@ impl Tokenizer {
     /// The tokens of a sentence, without begin and end token.
     ///
     /// # Errors
-    /// When a foreign tokenizer fails on the text.
+    /// When a tokenizer of another library fails on the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let encoding = self.inner.encode_fast(clean(text), false);
         let encoding = encoding.map_err(|error| Error::Field { field: shortened(text), reason: error.to_string() })?;
@@ -160,7 +160,7 @@ impl Tokenizer {
     /// The tokens of a sentence in which `[MASK]` (or `<mask>`) hides a word; also which of them do so.
     ///
     /// # Errors
-    /// When there is no token that hides another, or a foreign tokenizer cannot take the text.
+    /// When there is no token that hides another, or a tokenizer of another library cannot take the text.
     pub fn encode_masked(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>), Error> {
         let failed = |reason: String| Error::Field { field: shortened(text), reason };
         let mask = self.mask.ok_or_else(|| failed("the tokenizer has no token that hides a word".into()))?;

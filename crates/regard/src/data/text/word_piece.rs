@@ -27,7 +27,7 @@ const SEPARATOR: &str = "[SEP]";
 const MASK: &str = "[MASK]";
 const SPECIAL: [&str; 5] = [PAD, UNKNOWN, CLASS, SEPARATOR, MASK];
 
-/// What happens to letters before they are looked up.
+/// The normalisation of letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Letters {
     /// Lower case without accents: the vocabularies called uncased.
@@ -99,7 +99,7 @@ impl WordPiece {
     pub fn from_vocabulary(text: &str, letters: Option<Letters>, path: &Path) -> Result<Self, Error> {
         let vocabulary: Map<String, Value> =
             text.lines().enumerate().map(|(id, line)| (line.trim_end().to_string(), json!(id))).collect();
-        // what is in brackets is a token that nobody writes; some letters have no lower case
+        // text in brackets is a special token, which does not occur in texts; some letters have no lower case
         let is_capital = |letter: char| letter.is_uppercase() && letter.to_lowercase().ne([letter]);
         let written = vocabulary.keys().filter(|token| !token.starts_with('['));
         let cased = written.flat_map(|token| token.chars()).any(is_capital);
@@ -181,7 +181,7 @@ impl WordPiece {
     /// A text as BERT reads it.
     ///
     /// # Errors
-    /// When a foreign tokenizer fails on the text, or `limit` is below 2.
+    /// When a tokenizer of another library fails on the text, or `limit` is below 2.
     pub fn encode(&self, text: &str, limit: Option<usize>) -> Result<Encoded, Error> {
         self.encode_texts(text, None, limit)
     }
@@ -189,7 +189,7 @@ impl WordPiece {
     /// Two texts as BERT reads them; too many tokens are cut from the end of the longer one.
     ///
     /// # Errors
-    /// When a foreign tokenizer fails on a text, or `limit` is below 3.
+    /// When a tokenizer of another library fails on a text, or `limit` is below 3.
     pub fn encode_pair(&self, first: &str, second: &str, limit: Option<usize>) -> Result<Encoded, Error> {
         self.encode_texts(first, Some(second), limit)
     }
@@ -252,7 +252,7 @@ fn inner_characters<'a>(
     Ok(found)
 }
 
-/// What a `tokenizer_config.json` says of letters; none if it says nothing.
+/// The normalisation of letters in a `tokenizer_config.json`, if it has one.
 fn letters_of(path: &Path) -> Result<Option<Letters>, Error> {
     let config: Value = serde_json::from_str(&file::read_text(path)?).map_err(|error| Error::file(path, error))?;
     Ok(config["do_lower_case"].as_bool().map(|lower| match (lower, config["strip_accents"].as_bool()) {

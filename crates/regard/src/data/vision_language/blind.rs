@@ -1,4 +1,4 @@
-//! What a model could answer without looking: for each question its most frequent answer in training, and for a question that was
+//! A baseline without the picture: for each question its most frequent answer in training, and for a question that was
 //! not there the most frequent of all.
 //!
 //! Goyal et al. 2017, arXiv:1612.00837: answers that follow from the wording alone were what models of VQA v1 learned.

@@ -9,7 +9,7 @@ use super::{GivenBox, RegionFeatures, RegionPicture, RegionSource};
 use crate::data::Picture;
 use crate::{Error, file};
 
-/// What a file begins with; another number for another layout.
+/// The first bytes of a file, with the version of its layout.
 const MAGIC: [u8; 8] = *b"regions1";
 
 /// A source whose answers are written into a folder.
@@ -17,7 +17,7 @@ const MAGIC: [u8; 8] = *b"regions1";
 pub struct Cached {
     source: Arc<dyn RegionSource>,
     folder: PathBuf,
-    /// What the answers depend on beside the picture, such as the weights of a detector.
+    /// What the regions depend on besides the picture, such as the weights of a detector.
     key: String,
 }
 
@@ -44,7 +44,7 @@ impl Cached {
         self.folder.join(&name[..2]).join(format!("{}.regions", &name[2..]))
     }
 
-    /// What a file holds; none when it is damaged, and the regions are made anew.
+    /// The content of a file; `None` if it is damaged, and then the regions are computed again.
     fn read(&self, path: &Path) -> Option<RegionFeatures> {
         let bytes = file::read_bounded(path, 1 << 28).ok()?;
         let (magic, rest) = bytes.split_first_chunk::<8>()?;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::listing::{PictureEntry, Section, TextEntry};
+use super::listing::{ListedPart, PictureEntry, TextEntry};
 use super::vqa::{candidates, glance, read_json};
 use super::{TextKind, TextSample};
 use crate::Error;
@@ -68,7 +68,7 @@ struct Sentence {
     raw: String,
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let mut sections = Vec::new();
     for file in files(path) {
@@ -90,9 +90,9 @@ fn folders(root: &Path, file: &Path) -> Folders {
     Folders::new(bases.iter().flat_map(|base| [base.join(&subset), base.clone(), base.join("images")]).collect())
 }
 
-fn coco(root: &Path, file: &Path, CaptionFile { images, annotations }: CaptionFile) -> Section {
+fn coco(root: &Path, file: &Path, CaptionFile { images, annotations }: CaptionFile) -> ListedPart {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let mut section = Section::new(part_of_name(&stem), file, TextKind::Captions);
+    let mut section = ListedPart::new(part_of_name(&stem), file, TextKind::Captions);
     let mut folders = folders(root, file);
     let mut numbers: HashMap<u64, usize> = HashMap::new();
     for Image { id, file_name, .. } in images {
@@ -119,9 +119,9 @@ fn coco(root: &Path, file: &Path, CaptionFile { images, annotations }: CaptionFi
     section
 }
 
-fn karpathy(root: &Path, file: &Path, images: Vec<Image>) -> Vec<Section> {
+fn karpathy(root: &Path, file: &Path, images: Vec<Image>) -> Vec<ListedPart> {
     let mut folders = folders(root, file);
-    let mut sections: Vec<Section> = Vec::new();
+    let mut sections: Vec<ListedPart> = Vec::new();
     for (number, image) in images.into_iter().enumerate() {
         // `restval` are the rest of the validation pictures, which are learned from
         let part = match image.split.as_deref() {
@@ -129,7 +129,7 @@ fn karpathy(root: &Path, file: &Path, images: Vec<Image>) -> Vec<Section> {
             other => other.and_then(part_of_name),
         };
         let own = sections.iter().position(|section| section.part == part).unwrap_or_else(|| {
-            sections.push(Section::new(part, file, TextKind::Captions));
+            sections.push(ListedPart::new(part, file, TextKind::Captions));
             sections.len() - 1
         });
         let section = &mut sections[own];

@@ -1,4 +1,4 @@
-//! What is wrong with texts about pictures, before anybody trains on them: pictures that cannot be read, the same picture in two
+//! What is wrong with texts about pictures, before training: pictures that cannot be read, the same picture in two
 //! parts, answers that training never has, and answers that follow from the wording alone.
 
 use rayon::prelude::*;
@@ -13,11 +13,11 @@ use crate::data::detection::Issue;
 
 /// What was found in the parts of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct VisionLanguageReport {
     pub kind: TextKind,
-    pub train: PartReport,
-    pub validation: PartReport,
-    pub test: PartReport,
+    pub train: TextPartReport,
+    pub validation: TextPartReport,
+    pub test: TextPartReport,
     /// What is wrong with the files.
     pub issues: Vec<Issue>,
     pub missing: Vec<Issue>,
@@ -26,12 +26,12 @@ pub struct Report {
     /// The same pixels in more than one part.
     pub leaks: Vec<Vec<String>>,
     /// None for captions.
-    pub answers: Option<Answers>,
+    pub answers: Option<AnswerStatistics>,
 }
 
 /// A part in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PartReport {
+pub struct TextPartReport {
     pub texts: usize,
     pub pictures: usize,
     /// Words of a text, by spaces.
@@ -41,9 +41,9 @@ pub struct PartReport {
     pub repeated: usize,
 }
 
-/// What is asked and answered.
+/// Statistics of questions and answers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Answers {
+pub struct AnswerStatistics {
     /// Different best answers in training, or those of the data's own list.
     pub different: usize,
     /// The most frequent best answers of the training part, with their share.
@@ -62,8 +62,8 @@ pub struct Answers {
     pub predictable: Vec<(String, String, usize)>,
 }
 
-impl Report {
-    pub const fn parts(&self) -> [(Part, &PartReport); 3] {
+impl VisionLanguageReport {
+    pub const fn parts(&self) -> [(Part, &TextPartReport); 3] {
         [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)]
     }
 
@@ -80,7 +80,7 @@ impl Report {
 ///
 /// # Errors
 /// When a text cannot be read.
-pub fn check(parts: &VisionLanguageParts, tick: impl Fn() + Sync) -> Result<Report, crate::Error> {
+pub fn check(parts: &VisionLanguageParts, tick: impl Fn() + Sync) -> Result<VisionLanguageReport, crate::Error> {
     let datasets = [&parts.train, &parts.validation, &parts.test];
     let samples: Vec<Vec<TextSample>> = datasets
         .iter()
@@ -106,7 +106,7 @@ pub fn check(parts: &VisionLanguageParts, tick: impl Fn() + Sync) -> Result<Repo
         .collect();
     leaks.sort();
     let part = |index: usize| part_report(&**datasets[index], &samples[index], pictures[index]);
-    Ok(Report {
+    Ok(VisionLanguageReport {
         kind: parts.train.kind(),
         train: part(0),
         validation: part(1),
@@ -150,14 +150,14 @@ pub fn picture_count(dataset: &dyn VisionLanguageDataset) -> usize {
     all.map(|(index, which)| dataset.picture_id(index, which)).collect::<HashSet<_>>().len()
 }
 
-fn part_report(dataset: &dyn VisionLanguageDataset, samples: &[TextSample], pictures: usize) -> PartReport {
+fn part_report(dataset: &dyn VisionLanguageDataset, samples: &[TextSample], pictures: usize) -> TextPartReport {
     let words: Vec<usize> = samples.iter().map(|sample| sample.text.split_whitespace().count()).collect();
     let different: HashSet<(u64, &str)> = samples
         .iter()
         .enumerate()
         .map(|(index, sample)| (dataset.picture_id(index, 0), sample.text.as_str()))
         .collect();
-    PartReport {
+    TextPartReport {
         texts: samples.len(),
         pictures,
         most_words: words.iter().copied().max().unwrap_or(0),
@@ -170,7 +170,7 @@ fn best(sample: &TextSample) -> Option<&str> {
     sample.answers.first().map(|(answer, _)| answer.as_str())
 }
 
-fn answers(parts: &VisionLanguageParts, samples: &[Vec<TextSample>]) -> Answers {
+fn answers(parts: &VisionLanguageParts, samples: &[Vec<TextSample>]) -> AnswerStatistics {
     let train = &samples[0];
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     train.iter().filter_map(best).for_each(|answer| *counts.entry(answer).or_default() += 1);
@@ -206,7 +206,7 @@ fn answers(parts: &VisionLanguageParts, samples: &[Vec<TextSample>]) -> Answers 
             groups.entry(name.clone()).or_default().push(of_blind(sample));
         }
     }
-    Answers {
+    AnswerStatistics {
         different: known.len(),
         frequent: frequent
             .iter()
@@ -225,7 +225,7 @@ fn answers(parts: &VisionLanguageParts, samples: &[Vec<TextSample>]) -> Answers 
     }
 }
 
-/// Texts whose answer nobody has to look for.
+/// Texts that can be answered without looking at the picture.
 fn predictable(train: &[TextSample], blind: &BlindBaseline) -> Vec<(String, String, usize)> {
     let mut by_text: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for sample in train {

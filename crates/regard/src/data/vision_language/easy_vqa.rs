@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::TextKind;
 use super::TextSample;
-use super::listing::{PictureEntry, Section, TextEntry};
+use super::listing::{ListedPart, PictureEntry, TextEntry};
 use crate::data::Part;
 use crate::data::detection::part_of_name;
 use crate::{Error, file};
@@ -31,16 +31,16 @@ fn files(path: &Path) -> Vec<(Option<Part>, PathBuf)> {
     folders.filter(|(_, folder)| is_one(folder)).map(|(part, folder)| (part, folder.join(FILE))).collect()
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     files(path).into_iter().map(|(part, file)| section(part, &file)).collect()
 }
 
-fn section(part: Option<Part>, path: &Path) -> Result<Section, Error> {
+fn section(part: Option<Part>, path: &Path) -> Result<ListedPart, Error> {
     let text = file::read_text(path)?;
     let rows: Vec<(String, String, serde_json::Value)> = serde_json::from_str(&text)
         .map_err(|error| Error::file(path, format!("not a list of [question, answer, image]: {error}")))?;
     let folder = path.parent().unwrap_or(Path::new("")).join("images");
-    let mut section = Section::new(part, path, TextKind::Questions);
+    let mut section = ListedPart::new(part, path, TextKind::Questions);
     section.answer_types = ANSWER_TYPES.map(String::from).to_vec();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     for (number, (question, answer, image)) in rows.into_iter().enumerate() {

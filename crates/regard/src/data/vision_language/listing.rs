@@ -9,7 +9,7 @@ use crate::Error;
 use crate::data::Picture;
 use crate::data::dataset::split::{PartPlan, path_end};
 use crate::data::dataset::{Origins, Part};
-use crate::data::detection::{Issue, Severity};
+use crate::data::detection::Issue;
 
 /// A picture that a file names.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct TextEntry {
 
 /// What is listed for one part.
 #[derive(Clone, Debug)]
-pub struct Section {
+pub struct ListedPart {
     /// None when nothing says which part it is.
     pub part: Option<Part>,
     /// The file, for people.
@@ -61,7 +61,7 @@ pub struct Section {
     pub missing: Vec<Issue>,
 }
 
-impl Section {
+impl ListedPart {
     pub fn new(part: Option<Part>, file: &Path, kind: TextKind) -> Self {
         Self {
             part,
@@ -143,7 +143,7 @@ struct Entries {
 impl Listing {
     /// # Errors
     /// When there is no text, or texts of different kinds.
-    pub fn new(mut sections: Vec<Section>) -> Result<Self, Error> {
+    pub fn new(mut sections: Vec<ListedPart>) -> Result<Self, Error> {
         let order = [Some(Part::Train), Some(Part::Validation), Some(Part::Test), None];
         sections.sort_by_key(|section| order.iter().position(|part| *part == section.part));
         let places: Vec<String> = sections.iter().map(|section| section.file.display().to_string()).collect();
@@ -201,14 +201,7 @@ impl Listing {
     /// The first issue with which nothing can be trained, and how many there are.
     pub fn refuse_errors(&self, pictures: PictureUse) -> Result<(), Error> {
         let missing = self.missing.iter().filter(|_| pictures == PictureUse::Needed);
-        let all = self.issues.iter().chain(missing);
-        let mut errors = all.filter(|issue| issue.severity == Severity::Error);
-        let Some(Issue { file, place, reason, .. }) = errors.next() else { return Ok(()) };
-        let more = match errors.count() {
-            0 => String::new(),
-            count => format!(" (and {count} more; `regard data check` lists them)"),
-        };
-        Err(Error::File { path: file.clone(), reason: format!("{place}: {reason}{more}") })
+        Issue::refuse_errors(self.issues.iter().chain(missing))
     }
 
     /// The texts of a part, in their order.

@@ -25,7 +25,7 @@ mod world;
 pub use answers::{AnswerList, normalised, vqa_score};
 pub use blind::BlindBaseline;
 pub use cache::Cached;
-pub use check::{Answers, PartReport, Report, check, picture_count};
+pub use check::{AnswerStatistics, TextPartReport, VisionLanguageReport, check, picture_count};
 pub use regions::{Crops, GivenBox, OnePicture, Patches, RegionFeatures, RegionPicture, RegionSource};
 pub use stored::{StoredRegions, image_number};
 pub use world::{WorldCaptions, WorldQuestions};
@@ -39,9 +39,9 @@ use super::Picture;
 use super::dataset::{Origin, Origins, Part};
 use super::detection::Issue;
 use crate::Error;
-use listing::{Listing, Section};
+use listing::{ListedPart, Listing};
 
-/// What texts are to their pictures.
+/// How texts relate to their pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextKind {
@@ -58,7 +58,7 @@ pub enum TextKind {
 pub struct TextSample {
     pub text: String,
     /// Answers with their scores from 0 to 1: of a question, what people said; of a statement, `true` or `false`. Empty for a
-    /// caption, and where nobody knows.
+    /// caption, and if unknown.
     pub answers: Vec<(String, f32)>,
     /// Index in [`VisionLanguageDataset::groups`].
     pub group: Option<usize>,
@@ -81,7 +81,7 @@ pub trait VisionLanguageDataset: Debug + Send + Sync {
     /// When it cannot be read.
     fn sample(&self, index: usize) -> Result<TextSample, Error>;
 
-    /// A caption of the same picture that is wrong by one word; none where nobody can tell. It follows from the draw alone.
+    /// A caption of the same picture that is wrong by one word; none if it cannot be made. It depends only on the draw.
     fn hard_negative(&self, _index: usize, _draw_id: [u64; 2]) -> Option<String> {
         None
     }
@@ -98,7 +98,7 @@ pub trait VisionLanguageDataset: Debug + Send + Sync {
     /// When it cannot be read; the error names the file.
     fn picture(&self, index: usize, which: usize) -> Result<Picture, Error>;
 
-    /// What a person would call the picture: its path, or the name of a set and a number in it.
+    /// The picture's name for messages: its path, or the name of a set and a number in it.
     fn picture_name(&self, index: usize, which: usize) -> String;
 
     /// The file of a picture; none when it is in no file.
@@ -119,7 +119,7 @@ pub trait VisionLanguageDataset: Debug + Send + Sync {
         &[]
     }
 
-    /// What a person would call a text, for errors.
+    /// The text's name for errors.
     fn name(&self, index: usize) -> String;
 
     /// Kinds of questions, such as templates.
@@ -250,10 +250,10 @@ fn parts(source: &str) -> Result<(VisionLanguageParts, Option<Listing>), Error> 
 /// A file format of texts about pictures.
 struct TextFormat {
     name: &'static str,
-    /// What is there when it is this one.
+    /// The files by which it is recognised.
     files: &'static str,
     is_here: fn(&Path) -> bool,
-    read: fn(&Path) -> Result<Vec<Section>, Error>,
+    read: fn(&Path) -> Result<Vec<ListedPart>, Error>,
 }
 
 const FORMATS: [TextFormat; 5] = [

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::listing::{PictureBoxes, PictureEntry, Section, TextEntry};
+use super::listing::{ListedPart, PictureBoxes, PictureEntry, TextEntry};
 use super::vqa::glance;
 use super::{GivenBox, TextKind, TextSample};
 use crate::data::dataset::entries;
@@ -87,15 +87,15 @@ struct Shape {
     color: String,
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     files(path).into_iter().map(|(part, file)| section(root, part, &file)).collect()
 }
 
-fn section(root: &Path, part: Option<Part>, path: &Path) -> Result<Section, Error> {
+fn section(root: &Path, part: Option<Part>, path: &Path) -> Result<ListedPart, Error> {
     let bytes = file::read_bounded(path, MOST_BYTES)?;
     let text = String::from_utf8(bytes).map_err(|_| Error::file(path, "not a text in UTF-8"))?;
-    let mut section = Section::new(part, path, TextKind::Statements);
+    let mut section = ListedPart::new(part, path, TextKind::Statements);
     section.classes = classes();
     let own = path.parent().unwrap_or(root);
     let mut folders = Folders::new(vec![own.join("images"), own.into(), root.join("images"), root.into()]);
@@ -127,7 +127,7 @@ fn section(root: &Path, part: Option<Part>, path: &Path) -> Result<Section, Erro
             ..TextSample::default()
         };
         let is_drawn = line.image.is_some() || drawn.contains_key(line.identifier.as_str());
-        let mut picture = |section: &mut Section, name: &str, boxes| {
+        let mut picture = |section: &mut ListedPart, name: &str, boxes| {
             let path = folders.find(name);
             section.check_present(|| place.clone(), "identifier", name, &path);
             // the same sentence is said of several pictures

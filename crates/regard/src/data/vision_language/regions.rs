@@ -1,7 +1,7 @@
 //! Regions of pictures: what a model of vision and language sees of a picture instead of its pixels.
 //!
 //! A region has a feature, a box and, where somebody knows, a distribution over classes, which masked regions are learned from.
-//! Where regions come from is one trait: boxes that the data has ([`Crops`]), a grid ([`Patches`]), files
+//! The sources of regions have one trait: boxes that the data has ([`Crops`]), a grid ([`Patches`]), files
 //! ([`super::StoredRegions`]), or a detector.
 
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use crate::data::{Bounds, Filter, Picture};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GivenBox {
     pub bounds: Bounds,
-    /// What is in it, if somebody says so.
+    /// Its class, if known.
     pub class: Option<usize>,
 }
 
@@ -25,7 +25,7 @@ pub struct RegionFeatures {
     pub features: Vec<f32>,
     /// Left, top, right and bottom as shares of the picture.
     pub boxes: Vec<[f32; 4]>,
-    /// `[R, C]`: probabilities, the first of which is that of the background. Empty where nobody knows.
+    /// `[R, C]`: probabilities, the first of which is that of the background. Empty if unknown.
     pub classes: Vec<f32>,
 }
 
@@ -56,7 +56,7 @@ impl RegionFeatures {
 
 /// A picture whose regions are wanted; it is read only if the source needs it.
 pub trait RegionPicture {
-    /// What a person would call it.
+    /// Its name for messages.
     fn name(&self) -> String;
 
     /// # Errors
@@ -112,7 +112,7 @@ pub trait RegionSource: Debug + Send + Sync {
     /// Numbers of a feature, `F`.
     fn width(&self) -> usize;
 
-    /// Classes of a region with the background, `C`; 0 where nobody knows.
+    /// Classes of a region with the background, `C`; 0 if unknown.
     fn classes(&self) -> usize;
 
     /// The regions of a picture, at least one.
@@ -131,7 +131,7 @@ pub struct Crops {
     pub classes: usize,
 }
 
-/// What is taken from the right class of a box and given to all.
+/// Label smoothing of the class of a box.
 const SMOOTHING: f32 = 0.1;
 
 impl RegionSource for Crops {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::answers::vqa_scores;
-use super::listing::{PictureEntry, Section, TextEntry};
+use super::listing::{ListedPart, PictureEntry, TextEntry};
 use super::{TextKind, TextSample};
 use crate::data::Part;
 use crate::data::dataset::entries;
@@ -90,7 +90,7 @@ struct Row {
     part: Option<Part>,
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let mut sections = Vec::new();
     for (part, table) in files(path) {
         let bytes = file::read_bounded(&table, MOST_BYTES)?;
@@ -164,21 +164,21 @@ fn json_rows(table: &Path, text: &str, columns: &Columns) -> Result<Vec<Row>, Er
     Ok(rows)
 }
 
-/// Section, picture and question: which text, and what people said.
+/// Part, picture and question: which text, and what people said.
 type Said = HashMap<(usize, usize, String), (usize, Vec<String>)>;
 
 /// A section for each part that the lines of a table name.
-fn tables_of(table: &Path, part: Option<Part>, columns: &Columns, rows: Vec<Row>) -> Vec<Section> {
+fn tables_of(table: &Path, part: Option<Part>, columns: &Columns, rows: Vec<Row>) -> Vec<ListedPart> {
     let kind = if columns.answer.is_some() { TextKind::Questions } else { TextKind::Captions };
     let root = table.parent().unwrap_or(Path::new(""));
     let mut folders = Folders::new(vec![root.into(), root.join("images")]);
-    let mut sections: Vec<Section> = Vec::new();
+    let mut sections: Vec<ListedPart> = Vec::new();
     let mut pictures: HashMap<(usize, String), usize> = HashMap::new();
     let mut said = Said::new();
     for Row { line, image, text, answers, part: own } in rows {
         let (part, place) = (own.or(part), format!("line {line}"));
         let at = sections.iter().position(|section| section.part == part).unwrap_or_else(|| {
-            sections.push(Section::new(part, table, kind));
+            sections.push(ListedPart::new(part, table, kind));
             sections.len() - 1
         });
         let section = &mut sections[at];

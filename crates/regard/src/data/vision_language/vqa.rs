@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::answers::vqa_scores;
-use super::listing::{Names, PictureEntry, Section, TextEntry};
+use super::listing::{ListedPart, Names, PictureEntry, TextEntry};
 use super::{TextKind, TextSample, normalised};
 use crate::data::Part;
 use crate::data::dataset::entries;
@@ -17,7 +17,7 @@ use crate::{Error, file};
 
 /// The annotations of the training part have 400 megabytes.
 const MOST_BYTES: u64 = 1 << 30;
-/// How far a file is read to see what it is.
+/// How many bytes of a file are read to recognise it.
 const GLANCE: u64 = 1 << 14;
 
 /// Reads the start of a `.json` file.
@@ -111,7 +111,7 @@ struct Answer {
     answer: String,
 }
 
-pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ListedPart>, Error> {
     let annotations = files(path, Kind::Annotations);
     let mut sections = Vec::new();
     for questions in files(path, Kind::Questions) {
@@ -125,12 +125,12 @@ pub fn read(path: &Path) -> Result<Vec<Section>, Error> {
     Ok(sections)
 }
 
-fn section(root: &Path, part: Option<Part>, questions: &Path, answers: &Path) -> Result<Section, Error> {
+fn section(root: &Path, part: Option<Part>, questions: &Path, answers: &Path) -> Result<ListedPart, Error> {
     let QuestionFile { questions: rows, data_subtype } = read_json(questions, MOST_BYTES)?;
     let annotations: AnnotationFile = read_json(answers, MOST_BYTES)?;
     let mut by_id: HashMap<u64, Annotation> =
         annotations.annotations.into_iter().map(|annotation| (annotation.question_id, annotation)).collect();
-    let mut section = Section::new(part, questions, TextKind::Questions);
+    let mut section = ListedPart::new(part, questions, TextKind::Questions);
     let (mut groups, mut types) = (Names::default(), Names::default());
     let mut pictures = CocoPictures::new(root, &data_subtype);
     for Question { image_id, text, id } in rows {
@@ -181,7 +181,7 @@ impl CocoPictures {
     }
 
     /// The number in the section of a picture, which is added when it is new.
-    fn find(&mut self, section: &mut Section, image: u64, place: &str) -> usize {
+    fn find(&mut self, section: &mut ListedPart, image: u64, place: &str) -> usize {
         if let Some(number) = self.numbers.get(&image) {
             return *number;
         }

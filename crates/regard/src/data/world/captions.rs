@@ -1,6 +1,6 @@
 //! Sentences that tell what is in a scene, and sentences that nearly do.
 //!
-//! Two things are told by their relation along the axis on which their centres differ more, from either side; others are listed
+//! Two things are described by their relation along the axis on which their centres differ more, from either side; others are listed
 //! from left to right.
 
 use super::draw::{Draw, Sample, Stage};
@@ -8,16 +8,16 @@ use super::garments::{COLOURS, KINDS};
 use super::scenes::{Scene, Thing};
 use crate::data::Part;
 
-/// Where one thing is, seen from another.
+/// The position of one thing relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
+pub enum SpatialRelation {
     Left,
     Right,
     Above,
     Below,
 }
 
-impl Relation {
+impl SpatialRelation {
     const fn words(self) -> &'static str {
         match self {
             Self::Left => "left of",
@@ -49,13 +49,13 @@ impl Relation {
     }
 }
 
-/// What a sentence says of a scene.
+/// The content of a caption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caption {
     /// Colour and kind of each thing, in the order of the sentence.
     pub things: Vec<[usize; 2]>,
-    /// How the first of two is placed; of other numbers there is none.
-    pub relation: Option<Relation>,
+    /// The position of the first of two things; `None` for other numbers.
+    pub relation: Option<SpatialRelation>,
 }
 
 /// The caption of a scene of a part by its index; `telling` is which of its captions it is.
@@ -65,7 +65,10 @@ pub fn caption(seed: u64, part: Part, index: usize, scene: &Scene) -> Caption {
     let told = |thing: &Thing| [thing.colour, thing.kind];
     if let [one, other] = &scene.things[..] {
         let (first, second) = if draw.below(2) == 0 { (one, other) } else { (other, one) };
-        return Caption { things: vec![told(first), told(second)], relation: Some(Relation::between(first, second)) };
+        return Caption {
+            things: vec![told(first), told(second)],
+            relation: Some(SpatialRelation::between(first, second)),
+        };
     }
     let mut things: Vec<&Thing> = scene.things.iter().collect();
     things.sort_by(|a, b| a.centre[0].total_cmp(&b.centre[0]));
@@ -97,7 +100,7 @@ impl Caption {
                     wrong.things[thing][field] = draw.below(count);
                 }
             }
-            _ => wrong.relation = self.relation.map(Relation::opposite),
+            _ => wrong.relation = self.relation.map(SpatialRelation::opposite),
         }
         wrong
     }
@@ -123,10 +126,10 @@ mod tests {
         let Some(things) = things else { return false };
         let ordered = things.windows(2).all(|pair| pair[0].centre[0] <= pair[1].centre[0]);
         let related = match caption.relation {
-            None | Some(Relation::Left) => ordered,
-            Some(Relation::Right) => !ordered,
-            Some(Relation::Above) => things[0].centre[1] < things[1].centre[1],
-            Some(Relation::Below) => things[0].centre[1] > things[1].centre[1],
+            None | Some(SpatialRelation::Left) => ordered,
+            Some(SpatialRelation::Right) => !ordered,
+            Some(SpatialRelation::Above) => things[0].centre[1] < things[1].centre[1],
+            Some(SpatialRelation::Below) => things[0].centre[1] > things[1].centre[1],
         };
         things.len() == scene.things.len() && related
     }

@@ -7,7 +7,7 @@
 //! from a longer clip could tell the direction.
 
 use super::draw::{Draw, Sample, Stage};
-use super::garments::{COLOURS, Canvas, Garment, KINDS, Placement};
+use super::garments::{COLOURS, Garment, GarmentCanvas, GarmentPlacement, KINDS};
 use super::turn::turn;
 use crate::Error;
 use crate::data::clip::{ClipDataset, ClipLength};
@@ -21,12 +21,12 @@ pub const MOTIONS: [&str; 10] =
 pub const CLIP_FRAMES: usize = 8;
 pub const CLIP_SIDE: usize = 32;
 
-/// What a clip's class is.
+/// What the class of a clip stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClipTarget {
-    /// What happens: one of [`MOTIONS`].
+    /// The motion: one of [`MOTIONS`].
     Motion,
-    /// What it happens to: one of [`KINDS`].
+    /// The garment that moves: one of [`KINDS`].
     Garment,
 }
 
@@ -39,7 +39,7 @@ pub struct Actor {
     pub colour: usize,
 }
 
-/// What happens in a clip, before it is painted. Lengths and places are shares of the picture's side.
+/// The content of a clip before it is painted. Lengths and positions are fractions of the picture's side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MovingScene {
     /// Index in [`MOTIONS`].
@@ -51,7 +51,7 @@ pub struct MovingScene {
     background: f64,
     stayer_centre: [f64; 2],
     stayer_side: f64,
-    /// Where the mover is and how large, when that is not what changes.
+    /// Position and size of the moving garment, unless they change.
     centre: [f64; 2],
     side: f64,
     /// When the change begins and ends, as shares of the clip's length.
@@ -65,7 +65,7 @@ pub struct MovingScene {
     identity: (u64, Part, usize),
 }
 
-/// What happens in a clip of a part by its index.
+/// The content of a clip of a part by its index.
 ///
 /// # Panics
 /// When the part is not train, validation or test.
@@ -121,21 +121,21 @@ impl MovingScene {
         self.canvas(frame, frames, side).develop(&mut draw)
     }
 
-    fn canvas(&self, frame: usize, frames: usize, side: usize) -> Canvas {
+    fn canvas(&self, frame: usize, frames: usize, side: usize) -> GarmentCanvas {
         assert!(frame < frames && side > 0, "clips: frame {frame} of {frames}, side {side}");
         let frame = if self.motion % 2 == 1 { frames - 1 - frame } else { frame };
         let time = frame as f64 / (frames - 1).max(1) as f64;
         let progress = ((time - self.times[0]) / (self.times[1] - self.times[0])).clamp(0.0, 1.0);
-        let mut canvas = Canvas::new(side, self.background);
-        let mut paint = |actor: &Actor, place: Placement| {
+        let mut canvas = GarmentCanvas::new(side, self.background);
+        let mut paint = |actor: &Actor, place: GarmentPlacement| {
             let scale = side as f64;
             let (centre, side) = (place.centre.map(|place| place * scale), place.side * scale);
             if place.visibility > 0.0 {
-                canvas.paint(&actor.garment, actor.colour, &Placement { centre, side, ..place });
+                canvas.paint(&actor.garment, actor.colour, &GarmentPlacement { centre, side, ..place });
             }
         };
         let (moving, staying) =
-            (self.mover_placement(progress), Placement::upright(self.stayer_centre, self.stayer_side));
+            (self.mover_placement(progress), GarmentPlacement::upright(self.stayer_centre, self.stayer_side));
         if self.stayer_is_in_front {
             paint(&self.mover, moving);
             paint(&self.stayer, staying);
@@ -146,10 +146,10 @@ impl MovingScene {
         canvas
     }
 
-    /// Where the mover is when so much of the change is over, in shares of the side.
-    fn mover_placement(&self, progress: f64) -> Placement {
+    /// The position of the moving garment after a fraction of the motion, in fractions of the side.
+    fn mover_placement(&self, progress: f64) -> GarmentPlacement {
         let between = |[start, end]: [f64; 2]| start + (end - start) * progress;
-        let mut place = Placement::upright(self.centre, self.side);
+        let mut place = GarmentPlacement::upright(self.centre, self.side);
         match self.motion / 2 {
             axis @ (0 | 1) => place.centre[axis] = between(self.places),
             2 => place.side = between(self.sides),
@@ -327,7 +327,7 @@ mod tests {
             let (mut sums, mut squares) = ([0.0; LEVELS], [0.0; LEVELS]);
             for clip in 0..clips {
                 let scene = moving_scene(0, Part::Train, 10 * clip + motion);
-                let canvases: Vec<Canvas> = (0..frames).map(|frame| scene.canvas(frame, frames, SIDE)).collect();
+                let canvases: Vec<GarmentCanvas> = (0..frames).map(|frame| scene.canvas(frame, frames, SIDE)).collect();
                 for (place, (sum, square)) in sums.iter_mut().zip(&mut squares).enumerate() {
                     let mean = canvases.iter().map(|canvas| canvas.levels()[place]).sum::<f64>() / frames as f64;
                     *sum += mean;

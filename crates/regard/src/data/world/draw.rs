@@ -6,20 +6,20 @@ use rand::rngs::ChaCha8Rng;
 use crate::data::Part;
 use crate::random::{Purpose, generator};
 
-/// What is made; each draws from numbers of its own.
+/// The kind of sample; each kind has its own random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
     Scene = 0,
     Clip = 1,
     /// A scene that has the answer to a question.
     Question = 2,
-    /// How a scene is told.
+    /// The wording of a scene.
     Caption = 9,
     /// Boxes as somebody would draw them around what is in a scene.
     Region = 10,
 }
 
-/// What is drawn of a sample: so that boxes are known without painting.
+/// What is drawn for a sample, in an order such that boxes are known without painting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Content = 0,

@@ -59,7 +59,7 @@ impl Garment {
 
     /// Left, top, right and bottom of what can be seen of it, in pixels of the canvas, when it is not turned.
     #[must_use]
-    pub fn extent(&self, place: &Placement) -> [f64; 4] {
+    pub fn extent(&self, place: &GarmentPlacement) -> [f64; 4] {
         let levels = self.levels();
         let is_seen = |row: usize, column: usize| levels[SIDE * row + column] > EMPTY;
         let rows: Vec<usize> = (0..SIDE).filter(|row| (0..SIDE).any(|column| is_seen(*row, column))).collect();
@@ -75,7 +75,7 @@ impl Garment {
 
 /// Where a garment is painted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Placement {
+pub struct GarmentPlacement {
     /// `[x, y]` in pixels.
     pub centre: [f64; 2],
     /// Pixels of a side of its picture.
@@ -86,7 +86,7 @@ pub struct Placement {
     pub visibility: f64,
 }
 
-impl Placement {
+impl GarmentPlacement {
     #[must_use]
     pub const fn upright(centre: [f64; 2], side: f64) -> Self {
         Self { centre, side, turn: [1.0, 0.0], visibility: 1.0 }
@@ -95,13 +95,13 @@ impl Placement {
 
 /// Levels from 0 to 255 that are not rounded yet.
 #[derive(Clone, Debug)]
-pub struct Canvas {
+pub struct GarmentCanvas {
     side: usize,
     /// `[H, W, 3]`
     levels: Vec<f64>,
 }
 
-impl Canvas {
+impl GarmentCanvas {
     /// A square of one gray level.
     #[must_use]
     pub fn new(side: usize, level: f64) -> Self {
@@ -114,7 +114,7 @@ impl Canvas {
     }
 
     /// Paints a garment over what is there: every pixel is taken from the garment's picture, between pixels bilinearly.
-    pub fn paint(&mut self, garment: &Garment, colour: usize, place: &Placement) {
+    pub fn paint(&mut self, garment: &Garment, colour: usize, place: &GarmentPlacement) {
         let (picture, scale, [cos, sin]) = (garment.levels(), 28.0 / place.side, place.turn);
         let level_at = |row: f64, column: f64| -> f64 {
             let inside = |place: f64| (0.0..SIDE as f64).contains(&place);
@@ -153,11 +153,11 @@ mod tests {
     #[test]
     fn an_extent_holds_what_is_painted_and_touches_it_on_all_sides() {
         // twice the size, so that a pixel of the garment is two of the canvas
-        let place = Placement::upright([40.0, 36.0], 56.0);
+        let place = GarmentPlacement::upright([40.0, 36.0], 56.0);
         for kind in 0..KINDS.len() {
             for index in [0, 7, 150] {
                 let garment = Garment { kind, test: true, index };
-                let mut canvas = Canvas::new(80, 0.0);
+                let mut canvas = GarmentCanvas::new(80, 0.0);
                 canvas.paint(&garment, 5, &place);
                 let [x1, y1, x2, y2] = garment.extent(&place);
                 // levels above 8 of 255 give more than this
@@ -180,14 +180,14 @@ mod tests {
     #[test]
     fn what_is_invisible_changes_nothing_and_a_full_turn_neither() {
         let garment = Garment { kind: 6, test: false, index: 3 };
-        let place = Placement::upright([15.0, 16.0], 24.0);
-        let painted = |place: &Placement| {
-            let mut canvas = Canvas::new(32, 30.0);
+        let place = GarmentPlacement::upright([15.0, 16.0], 24.0);
+        let painted = |place: &GarmentPlacement| {
+            let mut canvas = GarmentCanvas::new(32, 30.0);
             canvas.paint(&garment, 0, place);
             canvas.levels
         };
-        assert_eq!(painted(&Placement { visibility: 0.0, ..place }), vec![30.0; 3 * 32 * 32]);
-        let half = painted(&Placement { turn: [-1.0, 0.0], ..place });
+        assert_eq!(painted(&GarmentPlacement { visibility: 0.0, ..place }), vec![30.0; 3 * 32 * 32]);
+        let half = painted(&GarmentPlacement { turn: [-1.0, 0.0], ..place });
         assert_ne!(half, painted(&place));
     }
 }

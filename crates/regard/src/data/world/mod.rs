@@ -15,10 +15,10 @@ mod scenes;
 mod turn;
 mod words;
 
-pub use captions::{Caption, Relation, caption};
+pub use captions::{Caption, SpatialRelation, caption};
 pub use clip_texts::{CLIP_TEMPLATES, ClipQuestion, clip_question};
 pub use clips::{Actor, CLIP_FRAMES, CLIP_SIDE, ClipTarget, MOTIONS, MovingScene, WorldClips, moving_scene};
-pub use garments::{COLOURS, Canvas, Garment, KINDS, Placement, colour_names};
+pub use garments::{COLOURS, Garment, GarmentCanvas, GarmentPlacement, KINDS, colour_names};
 pub use questions::{Question, TEMPLATES, question};
 pub use scenes::{SCENE_SIDE, Scene, Scenes, Thing, scene};
 pub use words::{ANSWERS, vocabulary};

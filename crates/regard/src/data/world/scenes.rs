@@ -4,7 +4,7 @@
 //! drawn again while it overlaps another by 5 % of the smaller one or more, or when its kind and colour are there already.
 
 use super::draw::{Draw, Sample, Stage};
-use super::garments::{Canvas, Garment, KINDS, Placement};
+use super::garments::{Garment, GarmentCanvas, GarmentPlacement, KINDS};
 use crate::Error;
 use crate::data::detection::{Annotation, DetectionDataset};
 use crate::data::{Part, Picture};
@@ -64,12 +64,12 @@ impl Thing {
         Self { kind, colour, centre, side }
     }
 
-    fn placement(&self) -> Placement {
-        Placement::upright(self.centre, self.side as f64)
+    fn placement(&self) -> GarmentPlacement {
+        GarmentPlacement::upright(self.centre, self.side as f64)
     }
 }
 
-/// What is in a scene, before it is painted.
+/// The content of a scene before it is painted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
     /// Later ones lie on top.
@@ -80,7 +80,7 @@ pub struct Scene {
     identity: Identity,
 }
 
-/// What a scene follows from.
+/// What determines a scene.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Identity {
     pub seed: u64,
@@ -117,7 +117,7 @@ impl Scene {
 
     #[must_use]
     pub fn picture(&self) -> Picture {
-        let mut canvas = Canvas::new(SCENE_SIDE, self.background);
+        let mut canvas = GarmentCanvas::new(SCENE_SIDE, self.background);
         for (thing, garment) in self.things.iter().zip(&self.garments) {
             canvas.paint(garment, thing.colour, &thing.placement());
         }

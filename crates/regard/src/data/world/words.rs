@@ -10,7 +10,7 @@ pub(super) const PLURALS: [&str; 8] =
 
 pub(super) const NUMBERS: [&str; 5] = ["zero", "one", "two", "three", "four"];
 
-/// What a motion is as an answer, as what somebody is told, and as what is asked for; in the order of the classes of clips.
+/// A motion as an answer, in a caption and in a question; in the order of the classes of clips.
 const MOTION_WORDS: [[&str; 3]; 10] = [
     ["right", "moves right", "move right"],
     ["left", "moves left", "move left"],
@@ -83,7 +83,7 @@ pub(super) const fn motion(motion: usize) -> usize {
 
 pub(super) const STAYS: usize = 31;
 
-/// How a motion is told, and how it is asked for: `moves right`, `move right`.
+/// How a motion is worded in a caption, and in a question: `moves right`, `move right`.
 pub(super) const fn motion_words(motion: usize) -> [&'static str; 2] {
     let [_, told, asked] = MOTION_WORDS[motion];
     [told, asked]
@@ -92,7 +92,7 @@ pub(super) const fn motion_words(motion: usize) -> [&'static str; 2] {
 const OTHERS: &str = "a and left right of above below what colour is the thing how many things are there ? near does \
                       something that changes stays happens to yes no";
 
-/// What BERT calls special, then all words in the order of the alphabet: a line each, this is `vocab.txt`.
+/// The special tokens of BERT, then all words in alphabetical order, one per line: the content of `vocab.txt`.
 #[must_use]
 pub fn vocabulary() -> String {
     let kinds = KINDS.iter().map(|(name, _)| *name);

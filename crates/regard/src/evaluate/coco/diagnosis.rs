@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 use super::matching::overlap;
-use super::{Detection, Truth};
+use super::{CocoDetection, CocoTruth};
 use crate::evaluate::Confusion;
 
 /// The IoU from which on a box is right.
@@ -18,7 +18,7 @@ const NEAR: f64 = 0.1;
 
 /// Options of a diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Settings {
+pub struct DiagnosisOptions {
     /// Minimum score of detections.
     pub score: f64,
     /// Maximum number of listed misses, and of listed false alarms.
@@ -28,7 +28,7 @@ pub struct Settings {
 /// The mistakes of a detector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
-    pub settings: Settings,
+    pub settings: DiagnosisOptions,
     /// `[true class][detected class]`; the last row and column are background: false alarms and misses.
     pub confusion: Confusion,
     /// Number of objects without a detection of their class.
@@ -44,19 +44,19 @@ pub struct Diagnosis {
 /// A missed object.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Miss {
-    pub truth: Truth,
+    pub truth: CocoTruth,
     /// The detection of any class that overlaps it most.
-    pub nearest: Option<Detection>,
+    pub nearest: Option<CocoDetection>,
     pub overlap: f64,
 }
 
 /// A wrong detection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FalseAlarm {
-    pub detection: Detection,
+    pub detection: CocoDetection,
     pub mistake: Mistake,
     /// The object of any class that it overlaps most.
-    pub nearest: Option<Truth>,
+    pub nearest: Option<CocoTruth>,
     pub overlap: f64,
 }
 
@@ -79,15 +79,20 @@ pub enum Mistake {
 /// # Panics
 /// When a class is not among `0..classes`.
 #[must_use]
-pub fn diagnose(classes: usize, truths: &[Truth], detections: &[Detection], settings: Settings) -> Diagnosis {
-    let mut pictures: BTreeMap<u64, (Vec<&Truth>, Vec<&Detection>)> = BTreeMap::new();
+pub fn diagnose(
+    classes: usize,
+    truths: &[CocoTruth],
+    detections: &[CocoDetection],
+    settings: DiagnosisOptions,
+) -> Diagnosis {
+    let mut pictures: BTreeMap<u64, (Vec<&CocoTruth>, Vec<&CocoDetection>)> = BTreeMap::new();
     for truth in truths {
         pictures.entry(truth.image).or_default().0.push(truth);
     }
     for detection in detections.iter().filter(|detection| detection.score >= settings.score) {
         pictures.entry(detection.image).or_default().1.push(detection);
     }
-    let pictures: Vec<(Vec<&Truth>, Vec<&Detection>)> = pictures.into_values().collect();
+    let pictures: Vec<(Vec<&CocoTruth>, Vec<&CocoDetection>)> = pictures.into_values().collect();
     let found: Vec<PictureDiagnosis> =
         pictures.into_par_iter().map(|(truths, detections)| picture(classes, &truths, detections)).collect();
     let mut confusion = Confusion { counts: vec![vec![0; classes + 1]; classes + 1] };
@@ -112,12 +117,12 @@ struct PictureDiagnosis {
     false_alarms: Vec<FalseAlarm>,
 }
 
-fn picture(background: usize, truths: &[&Truth], mut detections: Vec<&Detection>) -> PictureDiagnosis {
+fn picture(background: usize, truths: &[&CocoTruth], mut detections: Vec<&CocoDetection>) -> PictureDiagnosis {
     detections.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut taken = vec![false; truths.len()];
     let mut pairs = Vec::new();
     // on a tie, the last unmatched object
-    let best = |detection: &Detection, taken: &[bool], fits: &dyn Fn(&Truth) -> bool| {
+    let best = |detection: &CocoDetection, taken: &[bool], fits: &dyn Fn(&CocoTruth) -> bool| {
         let mut best: Option<(usize, f64)> = None;
         for (place, truth) in truths.iter().enumerate().filter(|(place, truth)| !taken[*place] && fits(truth)) {
             let overlap = overlap(detection.bounds, truth);
@@ -129,10 +134,10 @@ fn picture(background: usize, truths: &[&Truth], mut detections: Vec<&Detection>
     };
     let is_right = |(_, overlap): &(usize, f64)| *overlap >= RIGHT;
     let none = vec![false; truths.len()];
-    let mut wrong: Vec<&Detection> = Vec::new();
+    let mut wrong: Vec<&CocoDetection> = Vec::new();
     for detection in &detections {
-        let own = |truth: &Truth| truth.class == detection.class && !truth.crowd;
-        let crowd = |truth: &Truth| truth.class == detection.class && truth.crowd;
+        let own = |truth: &CocoTruth| truth.class == detection.class && !truth.crowd;
+        let crowd = |truth: &CocoTruth| truth.class == detection.class && truth.crowd;
         if let Some((place, _)) = best(detection, &taken, &own).filter(is_right) {
             taken[place] = true;
             pairs.push([detection.class; 2]);
@@ -143,8 +148,8 @@ fn picture(background: usize, truths: &[&Truth], mut detections: Vec<&Detection>
     let found = taken.clone();
     let mut false_alarms = Vec::new();
     for detection in wrong {
-        let proper = |truth: &Truth| !truth.crowd;
-        let own = |truth: &Truth| truth.class == detection.class && !truth.crowd;
+        let proper = |truth: &CocoTruth| !truth.crowd;
+        let own = |truth: &CocoTruth| truth.class == detection.class && !truth.crowd;
         let (any, of_class) = (best(detection, &none, &proper), best(detection, &none, &own));
         let confused = best(detection, &taken, &proper).filter(is_right);
         let mistake = if of_class.is_some_and(|best| is_right(&best)) {

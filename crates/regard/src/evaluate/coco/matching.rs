@@ -4,20 +4,20 @@
 //! least the threshold. Ignored objects (crowds, other sizes) come last and are matched only if no other fits;
 //! a crowd can be matched many times. On a tie the last object wins.
 
-use super::{AreaRange, Detection, MOST_DETECTIONS, THRESHOLDS, Truth, thresholds};
+use super::{AreaRange, CocoDetection, CocoTruth, MOST_DETECTIONS, THRESHOLDS, thresholds};
 
 /// One class in one picture.
 pub struct PictureClass<'a> {
-    pub truths: Vec<&'a Truth>,
+    pub truths: Vec<&'a CocoTruth>,
     /// By falling score, at most the maximum that counts.
-    pub detections: Vec<&'a Detection>,
+    pub detections: Vec<&'a CocoDetection>,
     /// `[detections, truths]`
     overlaps: Vec<f64>,
 }
 
 /// The outcome of a detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MatchOutcome {
     Hit,
     FalseAlarm,
     Ignored,
@@ -26,28 +26,32 @@ pub enum Outcome {
 /// The outcomes of one class in one picture for objects of one size.
 pub struct Matches {
     /// `[THRESHOLDS, detections]`
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<MatchOutcome>,
     detections: usize,
     /// Objects that should be found.
     pub proper: usize,
 }
 
 impl Matches {
-    pub fn outcome(&self, threshold: usize, detection: usize) -> Outcome {
+    pub fn outcome(&self, threshold: usize, detection: usize) -> MatchOutcome {
         self.outcomes[threshold * self.detections + detection]
     }
 
     /// Hits among the first `most`.
     pub fn hits(&self, threshold: usize, most: usize) -> usize {
         let outcomes = &self.outcomes[threshold * self.detections..][..self.detections];
-        outcomes.iter().take(most).filter(|outcome| **outcome == Outcome::Hit).count()
+        outcomes.iter().take(most).filter(|outcome| **outcome == MatchOutcome::Hit).count()
     }
 }
 
 /// For each class, its pictures by rising id.
-pub fn pairs<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection]) -> Vec<Vec<PictureClass<'a>>> {
-    let mut truths: Vec<&Truth> = truths.iter().collect();
-    let mut detections: Vec<&Detection> = detections.iter().collect();
+pub fn pairs<'a>(
+    classes: usize,
+    truths: &'a [CocoTruth],
+    detections: &'a [CocoDetection],
+) -> Vec<Vec<PictureClass<'a>>> {
+    let mut truths: Vec<&CocoTruth> = truths.iter().collect();
+    let mut detections: Vec<&CocoDetection> = detections.iter().collect();
     // sorting is stable: ties stay in the order of the list
     truths.sort_by_key(|truth| (truth.class, truth.image));
     detections.sort_by(|a, b| (a.class, a.image).cmp(&(b.class, b.image)).then_with(|| b.score.total_cmp(&a.score)));
@@ -68,8 +72,8 @@ pub fn pairs<'a>(classes: usize, truths: &'a [Truth], detections: &'a [Detection
 }
 
 impl<'a> PictureClass<'a> {
-    fn new(truths: Vec<&'a Truth>, detections: Vec<&'a Detection>) -> Self {
-        let overlap = |detection: &&Detection| {
+    fn new(truths: Vec<&'a CocoTruth>, detections: Vec<&'a CocoDetection>) -> Self {
+        let overlap = |detection: &&CocoDetection| {
             let bounds = detection.bounds;
             truths.iter().map(move |truth| overlap(bounds, truth)).collect::<Vec<f64>>()
         };
@@ -78,7 +82,7 @@ impl<'a> PictureClass<'a> {
 
     /// Matches at every threshold.
     pub fn matches(&self, size: AreaRange) -> Matches {
-        let is_ignored = |truth: &Truth| truth.crowd || !size.contains(truth.area);
+        let is_ignored = |truth: &CocoTruth| truth.crowd || !size.contains(truth.area);
         // proper objects first
         let mut order: Vec<usize> = (0..self.truths.len()).collect();
         order.sort_by_key(|&truth| is_ignored(self.truths[truth]));
@@ -104,10 +108,10 @@ impl<'a> PictureClass<'a> {
                 outcomes.push(match chosen {
                     Some(place) => {
                         taken[place] = true;
-                        if place < proper { Outcome::Hit } else { Outcome::Ignored }
+                        if place < proper { MatchOutcome::Hit } else { MatchOutcome::Ignored }
                     }
-                    None if size.contains(detection.bounds[2] * detection.bounds[3]) => Outcome::FalseAlarm,
-                    None => Outcome::Ignored,
+                    None if size.contains(detection.bounds[2] * detection.bounds[3]) => MatchOutcome::FalseAlarm,
+                    None => MatchOutcome::Ignored,
                 });
             }
         }
@@ -121,7 +125,7 @@ impl<'a> PictureClass<'a> {
 }
 
 /// Intersection over union; for a crowd, intersection over the area of the detection.
-pub fn overlap(detection: [f64; 4], truth: &Truth) -> f64 {
+pub fn overlap(detection: [f64; 4], truth: &CocoTruth) -> f64 {
     let ([x, y, w, h], [tx, ty, tw, th]) = (detection, truth.bounds);
     let width = (x + w).min(tx + tw) - x.max(tx);
     let height = (y + h).min(ty + th) - y.max(ty);

@@ -14,8 +14,8 @@ struct Case {
     images: Vec<u64>,
     /// The ids of classes, rising.
     categories: Vec<u64>,
-    truths: Vec<Truth>,
-    detections: Vec<Detection>,
+    truths: Vec<CocoTruth>,
+    detections: Vec<CocoDetection>,
     tensors: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Case {
         let mut categories: Vec<u64> = list(&instances["categories"]).iter().map(|one| id(&one["id"])).collect();
         categories.sort_unstable();
         let class = |value: &Value| categories.binary_search(&id(&value["category_id"])).unwrap();
-        let truth = |one: &Value| Truth {
+        let truth = |one: &Value| CocoTruth {
             id: id(&one["id"]),
             image: id(&one["image_id"]),
             class: class(one),
@@ -39,7 +39,7 @@ impl Case {
             area: one["area"].as_f64().unwrap(),
             crowd: id(&one["iscrowd"]) == 1,
         };
-        let detection = |one: &Value| Detection {
+        let detection = |one: &Value| CocoDetection {
             image: id(&one["image_id"]),
             class: class(one),
             bounds: bounds(one),
@@ -55,7 +55,7 @@ impl Case {
         }
     }
 
-    fn evaluate(&self) -> Evaluation {
+    fn evaluate(&self) -> CocoEvaluation {
         evaluate(&self.images, self.categories.len(), &self.truths, &self.detections).unwrap()
     }
 
@@ -161,14 +161,15 @@ fn the_order_of_pictures_and_classes_changes_nothing() {
 
 #[test]
 fn what_is_unknown_or_not_a_number_is_named() {
-    let truth = Truth { id: 7, image: 1, class: 0, bounds: [0.0, 0.0, 5.0, 5.0], area: 25.0, crowd: false };
-    let detection = Detection { image: 1, class: 0, bounds: [0.0, 0.0, 5.0, 5.0], score: 0.5 };
-    let error = |truth: Truth, detection: Detection| evaluate(&[1], 1, &[truth], &[detection]).unwrap_err().to_string();
+    let truth = CocoTruth { id: 7, image: 1, class: 0, bounds: [0.0, 0.0, 5.0, 5.0], area: 25.0, crowd: false };
+    let detection = CocoDetection { image: 1, class: 0, bounds: [0.0, 0.0, 5.0, 5.0], score: 0.5 };
+    let error =
+        |truth: CocoTruth, detection: CocoDetection| evaluate(&[1], 1, &[truth], &[detection]).unwrap_err().to_string();
     for (error, expected) in [
-        (error(truth, Detection { image: 2, ..detection }), "detection 0: image 2 is not among the images"),
-        (error(truth, Detection { class: 1, ..detection }), "detection 0: class 1 is not among 1 classes"),
-        (error(truth, Detection { score: f64::NAN, ..detection }), "detection 0: `score` is not finite: [NaN]"),
-        (error(Truth { area: f64::INFINITY, ..truth }, detection), "annotation 7: `area` is not finite: [inf]"),
+        (error(truth, CocoDetection { image: 2, ..detection }), "detection 0: image 2 is not among the images"),
+        (error(truth, CocoDetection { class: 1, ..detection }), "detection 0: class 1 is not among 1 classes"),
+        (error(truth, CocoDetection { score: f64::NAN, ..detection }), "detection 0: `score` is not finite: [NaN]"),
+        (error(CocoTruth { area: f64::INFINITY, ..truth }, detection), "annotation 7: `area` is not finite: [inf]"),
     ] {
         assert_eq!(error, expected);
     }
@@ -180,10 +181,10 @@ fn the_best_threshold_has_the_best_f1_of_all_thresholds() {
     let result = case.evaluate();
     for (class, score) in result.classes.iter().enumerate() {
         let f1 = |least: f64| {
-            let settings = Settings { score: least, worst: 0 };
-            let found: Vec<Detection> =
+            let settings = DiagnosisOptions { score: least, worst: 0 };
+            let found: Vec<CocoDetection> =
                 case.detections.iter().copied().filter(|detection| detection.class == class).collect();
-            let truths: Vec<Truth> = case.truths.iter().copied().filter(|truth| truth.class == class).collect();
+            let truths: Vec<CocoTruth> = case.truths.iter().copied().filter(|truth| truth.class == class).collect();
             let counts = diagnose(6, &truths, &found, settings).confusion.counts;
             let (hits, misses, alarms) = (counts[class][class], counts[class][6], counts[6][class]);
             2.0 * hits as f64 / (2 * hits + misses + alarms) as f64
@@ -205,8 +206,8 @@ fn the_best_threshold_has_the_best_f1_of_all_thresholds() {
 }
 
 /// Two objects of class 0, one of class 1 and a crowd of class 1 in picture 3.
-fn small() -> Vec<Truth> {
-    let truth = |id, class, x, crowd| Truth {
+fn small() -> Vec<CocoTruth> {
+    let truth = |id, class, x, crowd| CocoTruth {
         id,
         image: 3,
         class,
@@ -219,7 +220,7 @@ fn small() -> Vec<Truth> {
 
 #[test]
 fn mistakes_are_told_apart_and_confusions_are_counted_once() {
-    let found = |class, x, score| Detection { image: 3, class, bounds: [x, 0.0, 10.0, 12.0], score };
+    let found = |class, x, score| CocoDetection { image: 3, class, bounds: [x, 0.0, 10.0, 12.0], score };
     let detections = [
         found(0, 0.0, 0.9),   // right
         found(0, 1.0, 0.8),   // the same again
@@ -229,7 +230,7 @@ fn mistakes_are_told_apart_and_confusions_are_counted_once() {
         found(1, 100.0, 0.5), // nothing
         found(0, 20.0, 0.1),  // below the threshold
     ];
-    let result = diagnose(2, &small(), &detections, Settings { score: 0.3, worst: 3 });
+    let result = diagnose(2, &small(), &detections, DiagnosisOptions { score: 0.3, worst: 3 });
     assert_eq!(result.confusion.counts, [[1, 0, 1], [1, 0, 0], [2, 1, 0]]);
     assert_eq!((result.missed, result.alarms), (2, 4));
     let alarms: Vec<(f64, Mistake)> =
@@ -238,7 +239,7 @@ fn mistakes_are_told_apart_and_confusions_are_counted_once() {
     let misses: Vec<(u64, Option<f64>)> =
         result.misses.iter().map(|miss| (miss.truth.id, miss.nearest.map(|nearest| nearest.score))).collect();
     assert_eq!(misses, [(3, Some(0.7)), (2, Some(0.6))], "the larger first, each with what is nearest");
-    let all = diagnose(2, &small(), &detections, Settings { score: 0.3, worst: 9 });
+    let all = diagnose(2, &small(), &detections, DiagnosisOptions { score: 0.3, worst: 9 });
     assert_eq!(all.false_alarms[3].mistake, Mistake::Background);
 }
 
@@ -250,20 +251,20 @@ fn an_object_is_a_hit_or_a_miss_and_a_detection_a_hit_or_an_alarm() {
             let mut side = |most: f64| rand::RngExt::random_range(random, 1.0..most);
             [side(30.0), side(30.0), side(20.0), side(20.0)]
         };
-        let truths: Vec<Truth> = (0..20)
+        let truths: Vec<CocoTruth> = (0..20)
             .map(|id| {
                 let bounds = bounds(&mut random);
                 let (image, class) = (random.random_range(0..3), random.random_range(0..3));
-                Truth { id, image, class, bounds, area: bounds[2] * bounds[3], crowd: false }
+                CocoTruth { id, image, class, bounds, area: bounds[2] * bounds[3], crowd: false }
             })
             .collect();
-        let detections: Vec<Detection> = (0..40)
+        let detections: Vec<CocoDetection> = (0..40)
             .map(|_| {
                 let (image, class) = (random.random_range(0..3), random.random_range(0..3));
-                Detection { image, class, bounds: bounds(&mut random), score: random.random() }
+                CocoDetection { image, class, bounds: bounds(&mut random), score: random.random() }
             })
             .collect();
-        let result = diagnose(3, &truths, &detections, Settings { score: 0.0, worst: 100 });
+        let result = diagnose(3, &truths, &detections, DiagnosisOptions { score: 0.0, worst: 100 });
         let counts = &result.confusion.counts;
         for class in 0..3 {
             let of_class = truths.iter().filter(|truth| truth.class == class).count() as u64;

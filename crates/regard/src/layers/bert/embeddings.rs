@@ -87,7 +87,7 @@ impl BertEmbeddings {
     }
 }
 
-/// Adds a table under its name: looking up is no arithmetic.
+/// Adds a table under its name: a look-up has no arithmetic.
 pub fn cost_of_table(name: &str, table: &Embedding, ledger: &mut Ledger) {
     ledger.within(name, |ledger| ledger.line(size(&table.weight), Work::Table, 0));
 }

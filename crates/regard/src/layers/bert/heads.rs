@@ -1,4 +1,4 @@
-//! What BERT and its relatives read out of hidden states.
+//! The heads of BERT and its relatives.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Device, Tensor};

@@ -55,7 +55,7 @@ impl BertModel {
     }
 }
 
-/// The heads of pre-training: masked words, and what the whole text is asked.
+/// The heads of pre-training: masked words, and next-sentence or matching prediction.
 #[derive(Module, Debug)]
 pub struct BertHeads {
     pub predictions: Option<BertPredictions>,

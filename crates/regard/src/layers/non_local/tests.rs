@@ -9,7 +9,7 @@ fn affinities() -> [Affinity; 4] {
     [Affinity::Gaussian, Affinity::EmbeddedGaussian, Affinity::DotProduct, Affinity::Concatenation]
 }
 
-/// A block whose every parameter is noise, so that nothing hides behind a zero.
+/// A block with all parameters random, so that no zero hides a part.
 fn noisy(config: &NonLocalConfig, device: &Device) -> NonLocal {
     let mut block = config.init(device).unwrap();
     let (outer, inner) = (config.channels, config.inner());
@@ -272,7 +272,7 @@ fn gradients_of_every_parameter_are_finite_differences() {
         let mut named: Vec<(&str, Vec<f32>)> =
             lengths[..count].iter().zip(50..).map(|((name, len), seed)| (*name, noise(*len, seed))).collect();
         if affinity == Affinity::Concatenation {
-            // large biases of one sign keep the ReLU away from its corner: half open, half shut would need luck
+            // large biases of one sign keep the ReLU away from its corner: near it finite differences fail
             named[8].1 = vec![4.0, 4.0];
             named[11].1 = vec![0.9, 0.8, 0.7, 0.6];
         }
@@ -306,7 +306,7 @@ fn gradients_pass_through_sub_sampling() {
 #[test]
 fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
-    device.seed(1); // others may draw a unit that no picture wakes
+    device.seed(1); // with other seeds a ReLU may be dead for every picture
     let mut block = noisy(&NonLocalConfig::new(4, 2), &device);
     block.norm.training = Param::from_bool(true);
     let out = block.forward(random_on([2, 4, 3, 3], 1, &device), &mut Pass::silent()).out;

@@ -6,7 +6,7 @@ use crate::Pass;
 use crate::cost::Ledger;
 use crate::layers::Linear;
 
-/// What one stage of a network gives.
+/// The feature map of one stage of a network.
 #[derive(Clone, Debug)]
 pub struct FeatureMap {
     /// The name under which the stage is recorded, such as `layer2`.
@@ -17,7 +17,7 @@ pub struct FeatureMap {
     pub map: Tensor<4>,
 }
 
-/// A network that gives maps of an image, from fine to coarse.
+/// A network with several feature maps of an image, from fine to coarse.
 pub trait Backbone {
     /// `[B, C, H, W]` to the map of every stage; the classifier reads the last one. Records what `forward` does.
     ///
@@ -28,10 +28,10 @@ pub trait Backbone {
 
 /// A backbone of several stages, each coarser than the one before, which can be the trunk of a detector.
 pub trait StagedBackbone: Backbone {
-    /// Writes the costs up to the last stage for a picture `[C, H, W]`, gives the shape of every stage's map.
+    /// Adds the costs up to the last stage for a picture `[C, H, W]`; returns the shape of every stage's map.
     fn stage_costs(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<Vec<usize>>;
 
-    /// The same, gives the shape of the last map.
+    /// The same; returns the shape of the last map.
     fn last_cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         self.stage_costs(shape, ledger).pop().expect("a network has a stage")
     }

@@ -1,4 +1,4 @@
-//! What a family says about itself: all that analyses, weights and packed models ask of a model beside its forward pass.
+//! What a family provides besides its forward pass: everything that analyses, weights and packed models need.
 //!
 //! A family implements these traits in its own file; nothing outside it matches over families.
 
@@ -18,9 +18,9 @@ pub trait FamilyConfig {
     }
 }
 
-/// A model of a family, looked at from outside.
+/// What analyses need of a model.
 pub trait Inspect {
-    /// The names under which a forward pass records what every block gives, tokens `[B, N, D]` or maps `[B, C, H, W]`;
+    /// The names under which a forward pass records the output of every block, tokens `[B, N, D]` or maps `[B, C, H, W]`;
     /// `*` stands for any one part of a name.
     fn blocks(&self) -> &'static str;
 

@@ -233,16 +233,13 @@ impl AnyPreset {
     }
 }
 
+config::config_methods!(ModelConfig);
+
 impl ModelConfig {
-    /// The family's name, as `model = ".."` has it.
+    /// The family's name, as in `model = ".."`.
     pub fn family(&self) -> String {
         let value = serde_json::to_value(self).expect("a configuration is plain data");
         value["model"].as_str().expect("the tag is text").to_string()
-    }
-
-    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a configuration is plain data")
     }
 
     /// The cost for a picture of this size.
@@ -253,24 +250,6 @@ impl ModelConfig {
         let config = self.with("image", serde_json::json!(image))?;
         let model = config.init(&crate::device::cpu())?;
         Ok(Ledger::of(&model, [self.channels(), image[0], image[1]]))
-    }
-
-    /// Changes one field, as `--set depth=4` does.
-    ///
-    /// A table changes only what it names: `relation = { pairwise = { relation = "dot" } }` keeps the position.
-    ///
-    /// # Errors
-    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
-    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        config::with_field(self, field, value)
-    }
-
-    /// Reads a configuration in TOML.
-    ///
-    /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        config::from_toml(text)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Non-local ResNet: a residual network in which, at some depths, every position looks at every other.
+//! Non-local ResNet: a residual network in which, at some depths, every position attends to every other.
 //! Wang et al. 2018, "Non-local Neural Networks", arXiv:1711.07971.
 //!
-//! The paper's networks are for video; this is their image form. Non-local blocks start as the identity and stand
-//! between residual blocks, whose names stay torchvision's: a trained ResNet can be put in.
+//! The paper's networks are for video; this is their image form. Non-local blocks start as the identity and are
+//! inserted between residual blocks, whose names stay torchvision's, so that a trained ResNet loads.
 //! Differences from facebookresearch/video-nonlocal-net: the last norm of a residual block starts at one, not zero;
 //! no dropout before the classifier.
 
@@ -36,12 +36,12 @@ pub struct NonLocalResNetConfig {
     pub block: ResidualBlock,
     pub stem: ResidualStem,
     pub stem_width: usize,
-    /// Blocks of each stage; the second and the third (the paper's res3 and res4) have places for non-local blocks.
+    /// Blocks of each stage; the second and the third (the paper's res3 and res4) can have non-local blocks.
     pub layers: Vec<usize>,
     /// Width of each stage.
     pub widths: Vec<usize>,
-    /// Where non-local blocks stand.
-    pub placement: Placement,
+    /// Where the non-local blocks are.
+    pub placement: NonLocalPlacement,
     /// How two positions are compared.
     pub affinity: Affinity,
     /// Whether keys and values are max-pooled by 2.
@@ -54,10 +54,10 @@ pub struct NonLocalResNetConfig {
     pub scale: bool,
 }
 
-/// Where non-local blocks stand, with their number in ResNet-50.
+/// Where the non-local blocks are, with their number in ResNet-50.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
+pub enum NonLocalPlacement {
     /// Right before the last block of the third stage: 1.
     BeforeLast,
     /// After every second block of the second and third stage: 5.
@@ -69,7 +69,7 @@ pub enum Placement {
 impl NonLocalResNetConfig {
     /// ResNet-50 for ImageNet, sub-sampled and scaled as in the released code.
     #[must_use]
-    pub fn resnet50(placement: Placement, affinity: Affinity) -> Self {
+    pub fn resnet50(placement: NonLocalPlacement, affinity: Affinity) -> Self {
         Self {
             image: [224, 224],
             channels: 3,
@@ -98,7 +98,7 @@ impl NonLocalResNetConfig {
             stem_width: 16,
             layers: vec![2, 2, 2, 3],
             widths: vec![16, 32, 64, 128],
-            ..Self::resnet50(Placement::EverySecond, Affinity::EmbeddedGaussian)
+            ..Self::resnet50(NonLocalPlacement::EverySecond, Affinity::EmbeddedGaussian)
         }
     }
 
@@ -107,9 +107,9 @@ impl NonLocalResNetConfig {
     pub fn places(&self) -> Vec<[usize; 2]> {
         let all = (1..3).flat_map(|stage| (0..self.layers.get(stage).copied().unwrap_or(0)).map(move |b| [stage, b]));
         match self.placement {
-            Placement::Every => all.collect(),
-            Placement::EverySecond => all.filter(|[_, block]| block % 2 == 1).collect(),
-            Placement::BeforeLast => match self.layers.get(2) {
+            NonLocalPlacement::Every => all.collect(),
+            NonLocalPlacement::EverySecond => all.filter(|[_, block]| block % 2 == 1).collect(),
+            NonLocalPlacement::BeforeLast => match self.layers.get(2) {
                 Some(&blocks) if blocks > 1 => vec![[2, blocks - 2]],
                 _ => Vec::new(),
             },
@@ -268,19 +268,19 @@ const fn preset(name: &'static str, config: fn() -> NonLocalResNetConfig) -> Pre
     Preset { name, paper: "arXiv:1711.07971", preprocess: Preprocess::TORCHVISION, config }
 }
 
-fn resnet50(placement: Placement, affinity: Affinity) -> NonLocalResNetConfig {
+fn resnet50(placement: NonLocalPlacement, affinity: Affinity) -> NonLocalResNetConfig {
     NonLocalResNetConfig::resnet50(placement, affinity)
 }
 
 /// The paper's tables 2a (how positions are compared) and 2c (how many blocks), and a small network.
 pub const PRESETS: &[Preset<NonLocalResNetConfig>] = &[
     preset("non-local-resnet-nano", NonLocalResNetConfig::nano),
-    preset("non-local-resnet-50-1", || resnet50(Placement::BeforeLast, Affinity::EmbeddedGaussian)),
-    preset("non-local-resnet-50-5", || resnet50(Placement::EverySecond, Affinity::EmbeddedGaussian)),
-    preset("non-local-resnet-50-10", || resnet50(Placement::Every, Affinity::EmbeddedGaussian)),
-    preset("non-local-resnet-50-1-gaussian", || resnet50(Placement::BeforeLast, Affinity::Gaussian)),
-    preset("non-local-resnet-50-1-dot-product", || resnet50(Placement::BeforeLast, Affinity::DotProduct)),
-    preset("non-local-resnet-50-1-concatenation", || resnet50(Placement::BeforeLast, Affinity::Concatenation)),
+    preset("non-local-resnet-50-1", || resnet50(NonLocalPlacement::BeforeLast, Affinity::EmbeddedGaussian)),
+    preset("non-local-resnet-50-5", || resnet50(NonLocalPlacement::EverySecond, Affinity::EmbeddedGaussian)),
+    preset("non-local-resnet-50-10", || resnet50(NonLocalPlacement::Every, Affinity::EmbeddedGaussian)),
+    preset("non-local-resnet-50-1-gaussian", || resnet50(NonLocalPlacement::BeforeLast, Affinity::Gaussian)),
+    preset("non-local-resnet-50-1-dot-product", || resnet50(NonLocalPlacement::BeforeLast, Affinity::DotProduct)),
+    preset("non-local-resnet-50-1-concatenation", || resnet50(NonLocalPlacement::BeforeLast, Affinity::Concatenation)),
 ];
 
 #[cfg(test)]

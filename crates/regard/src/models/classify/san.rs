@@ -157,17 +157,17 @@ impl SanConfig {
         })
     }
 
-    fn stage(&self, stage: usize, device: &Device) -> Result<Stage, Error> {
+    fn stage(&self, stage: usize, device: &Device) -> Result<SanStage, Error> {
         let (before, width) = (self.widths[stage.saturating_sub(1)], self.widths[stage]);
         let block = |_| self.block(width, self.footprints[stage], device);
-        Ok(Stage {
+        Ok(SanStage {
             conv: Pointwise::unbiased(before, width, device),
             layer: (0..self.blocks[stage]).map(block).collect::<Result<_, Error>>()?,
             bn: norm(width, device),
         })
     }
 
-    fn block(&self, width: usize, window: usize, device: &Device) -> Result<Block, Error> {
+    fn block(&self, width: usize, window: usize, device: &Device) -> Result<SanBlock, Error> {
         let unit = SanUnitConfig {
             channels_in: width,
             channels_out: width / 4,
@@ -177,7 +177,7 @@ impl SanConfig {
             relation: self.relation,
             sharing: self.sharing,
         };
-        Ok(Block {
+        Ok(SanBlock {
             bn1: norm(width, device),
             sam: unit.init(device)?,
             bn2: norm(width / 4, device),
@@ -195,7 +195,7 @@ fn norm(width: usize, device: &Device) -> BatchNorm {
 pub struct San {
     pub conv_in: Pointwise,
     pub bn_in: BatchNorm,
-    pub stages: Vec<Stage>,
+    pub stages: Vec<SanStage>,
     /// None in a trunk.
     pub fc: Option<Linear>,
 }
@@ -258,13 +258,13 @@ impl StagedBackbone for San {
 
 /// A stage: halves the picture, changes the width, then runs its blocks.
 #[derive(Module, Debug)]
-pub struct Stage {
+pub struct SanStage {
     pub conv: Pointwise,
-    pub layer: Vec<Block>,
+    pub layer: Vec<SanBlock>,
     pub bn: BatchNorm,
 }
 
-impl Stage {
+impl SanStage {
     /// `[B, C, H, W] -> [B, width, H/2, W/2]`
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let mut map = self.conv.forward(block_max(map, 2));
@@ -279,14 +279,14 @@ impl Stage {
 
 /// A block: norm, ReLU and attention at a quarter of the width, then norm, ReLU and a projection back.
 #[derive(Module, Debug)]
-pub struct Block {
+pub struct SanBlock {
     pub bn1: BatchNorm,
     pub sam: SanUnit,
     pub bn2: BatchNorm,
     pub conv: Pointwise,
 }
 
-impl Block {
+impl SanBlock {
     /// `[B, C, H, W] -> [B, C, H, W]`
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let normed = self.bn1.forward_relu(map.clone());
@@ -323,7 +323,7 @@ impl Costed for San {
     }
 }
 
-impl Costed for Stage {
+impl Costed for SanStage {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let shape = ledger.pool("pool", &shape, [shape[1] / 2, shape[2] / 2], 4);
         let mut shape = ledger.part("conv", &self.conv, shape);
@@ -336,7 +336,7 @@ impl Costed for Stage {
     }
 }
 
-impl Costed for Block {
+impl Costed for SanBlock {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let shape = ledger.part("bn1", &self.bn1, shape);
         ledger.each("relu1", &shape, activation);

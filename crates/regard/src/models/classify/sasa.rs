@@ -208,16 +208,16 @@ impl SasaConfig {
         Self { classes: 1, ..self.clone() }.validate()?;
         let bn = norm(self.stem_width, device);
         let stem = if let Some(attn) = self.attention_stem() {
-            Stem::Attention(AttendingStem { attn: attn.init(device)?, bn })
+            SasaStem::Attention(AttendingStem { attn: attn.init(device)?, bn })
         } else {
             let conv = convolution(self.channels, self.stem_width, 7, 2, device);
-            Stem::Convolution(ConvolvingStem { conv, bn })
+            SasaStem::Convolution(ConvolvingStem { conv, bn })
         };
         let groups = (0..self.widths.len()).map(|group| self.group(group, device)).collect::<Result<_, Error>>()?;
         Ok(Sasa { stem, groups, fc: None })
     }
 
-    fn group(&self, group: usize, device: &Device) -> Result<Vec<Block>, Error> {
+    fn group(&self, group: usize, device: &Device) -> Result<Vec<SasaBlock>, Error> {
         let before = if group == 0 { self.stem_width } else { EXPANSION * self.widths[group - 1] };
         let width = self.widths[group];
         let block = |index: usize| {
@@ -240,7 +240,7 @@ impl SasaConfig {
                 conv: convolution(inputs, EXPANSION * width, 1, stride, device),
                 bn: norm(EXPANSION * width, device),
             });
-            Ok(Block {
+            Ok(SasaBlock {
                 conv1: Pointwise::unbiased(inputs, width, device),
                 bn1: norm(width, device),
                 spatial,
@@ -272,8 +272,8 @@ fn convolution(inputs: usize, outputs: usize, side: usize, stride: usize, device
 /// A network of stand-alone self-attention.
 #[derive(Module, Debug)]
 pub struct Sasa {
-    pub stem: Stem,
-    pub groups: Vec<Vec<Block>>,
+    pub stem: SasaStem,
+    pub groups: Vec<Vec<SasaBlock>>,
     /// None in a trunk.
     pub fc: Option<Linear>,
 }
@@ -316,8 +316,8 @@ impl Sasa {
 impl Backbone for Sasa {
     fn features(&self, images: Tensor<4>, pass: &mut Pass) -> Vec<FeatureMap> {
         let first = match &self.stem {
-            Stem::Convolution(_) => 4,
-            Stem::Attention(stem) => stem.attn.block(),
+            SasaStem::Convolution(_) => 4,
+            SasaStem::Attention(stem) => stem.attn.block(),
         };
         let mut features = Vec::new();
         self.through_groups(images, pass, |group, map| {
@@ -343,8 +343,8 @@ impl Inspect for Sasa {
 
     fn first_filters(&self) -> Option<Tensor<4>> {
         match &self.stem {
-            Stem::Convolution(stem) => Some(stem.conv.weight.val()),
-            Stem::Attention(_) => None,
+            SasaStem::Convolution(stem) => Some(stem.conv.weight.val()),
+            SasaStem::Attention(_) => None,
         }
     }
 }
@@ -354,7 +354,7 @@ impl FamilyConfig for SasaConfig {}
 /// Either stem.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a model has one
-pub enum Stem {
+pub enum SasaStem {
     Convolution(ConvolvingStem),
     Attention(AttendingStem),
 }
@@ -371,7 +371,7 @@ pub struct AttendingStem {
     pub bn: BatchNorm,
 }
 
-impl Stem {
+impl SasaStem {
     fn forward(&self, images: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         match self {
             Self::Convolution(stem) => {
@@ -388,7 +388,7 @@ impl Stem {
 
 /// A bottleneck: narrow, mix pixels, widen, add.
 #[derive(Module, Debug)]
-pub struct Block {
+pub struct SasaBlock {
     pub conv1: Pointwise,
     pub bn1: BatchNorm,
     pub spatial: Spatial,
@@ -414,7 +414,7 @@ pub struct Shortcut {
     pub bn: BatchNorm,
 }
 
-impl Block {
+impl SasaBlock {
     /// `[B, C, H, W] -> [B, 4*width, H/stride, W/stride]`
     fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let narrow = self.bn1.forward_relu(self.conv1.forward(map.clone()));

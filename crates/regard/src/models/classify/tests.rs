@@ -1,4 +1,4 @@
-use super::non_local_resnet::{NonLocalResNetConfig, Placement};
+use super::non_local_resnet::{NonLocalPlacement, NonLocalResNetConfig};
 use super::resnet::ResNetConfig;
 use super::*;
 use crate::attention::Affinity;
@@ -87,7 +87,7 @@ fn an_unknown_name_or_field_tells_the_nearest() {
 #[test]
 fn a_fresh_non_local_resnet_gives_the_logits_of_the_resnet_with_its_weights() {
     for affinity in [Affinity::Gaussian, Affinity::EmbeddedGaussian, Affinity::DotProduct, Affinity::Concatenation] {
-        for placement in [Placement::BeforeLast, Placement::EverySecond, Placement::Every] {
+        for placement in [NonLocalPlacement::BeforeLast, NonLocalPlacement::EverySecond, NonLocalPlacement::Every] {
             let scale = false;
             let config = NonLocalResNetConfig { placement, affinity, scale, ..NonLocalResNetConfig::nano() };
             let model = config.init(&device::cpu()).unwrap();

@@ -41,10 +41,10 @@ impl TrunkConfig {
         Self { network, norm: NormKind::Batch, last_stage: LastStage::Strided }
     }
 
-    /// The trunk with fresh parameters, which come to be when they are first used.
+    /// The trunk with random parameters, which are initialised on first use.
     ///
     /// # Errors
-    /// When a field cannot work, or the classifier gives no maps; the error names it.
+    /// When a field is out of range, or the classifier has no feature maps; the error names it.
     pub fn init(&self, device: &Device) -> Result<Trunk, Error> {
         let Self { network, norm, last_stage } = self;
         if let ModelConfig::Resnet(config) = network {

@@ -291,34 +291,14 @@ detectors! {
     FasterRcnn "faster-rcnn" faster_rcnn FasterRcnnConfig FasterRcnn;
 }
 
+config::config_methods!(DetectorConfig);
+
 impl DetectorConfig {
     /// The family's name, as `model = ".."` has it.
     #[must_use]
     pub fn family(&self) -> String {
         let value = serde_json::to_value(self).expect("a configuration is plain data");
         value["model"].as_str().expect("the tag is text").to_string()
-    }
-
-    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a configuration is plain data")
-    }
-
-    /// Reads a configuration in TOML.
-    ///
-    /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or does not fit.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        config::from_toml(text)
-    }
-
-    /// The same with one field changed, as `--set num_queries=20` does.
-    ///
-    /// # Errors
-    /// When there is no such field (the error suggests the nearest name) or the value is invalid.
-    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        config::with_field(self, field, value)
     }
 
     /// The costs for a picture of this size, without initialising parameters.
@@ -375,8 +355,7 @@ pub fn named(name: &str) -> Result<(DetectorConfig, DetectionPreprocess), Error>
 /// Whether a TOML text is the configuration of a detector.
 #[must_use]
 pub fn is_config(text: &str) -> bool {
-    let table = toml::from_str::<toml::Table>(text).unwrap_or_default();
-    table.get("model").and_then(toml::Value::as_str).is_some_and(|family| FAMILIES.contains(&family))
+    config::is_of_family(text, FAMILIES)
 }
 
 /// The preprocessing of the first preset of a family.

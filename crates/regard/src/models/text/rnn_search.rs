@@ -64,12 +64,12 @@ impl RnnSearchConfig {
         let Self { embed, hidden, align, maxout, dropout, .. } = *self;
         let unit = |context| GatedUnit::new(embed, hidden, context, device);
         let unbiased = |inputs, outputs| Linear { bias: None, ..Linear::xavier(inputs, outputs, device) };
-        let encoder = Encoder {
+        let encoder = RnnEncoder {
             embed_tokens: Embedding::new(self.source_vocabulary, embed, device),
             forwards: unit(None),
             backwards: unit(None),
         };
-        let decoder = Decoder {
+        let decoder = RnnDecoder {
             embed_tokens: Embedding::new(self.target_vocabulary, embed, device),
             initial: Linear::xavier(hidden, hidden, device),
             attention: Alignment {
@@ -90,14 +90,14 @@ impl RnnSearchConfig {
 /// A bidirectional encoder and a decoder with attention.
 #[derive(Module, Debug)]
 pub struct RnnSearch {
-    pub encoder: Encoder,
-    pub decoder: Decoder,
+    pub encoder: RnnEncoder,
+    pub decoder: RnnDecoder,
     dropout: f64,
 }
 
 /// A bidirectional recurrent network.
 #[derive(Module, Debug)]
-pub struct Encoder {
+pub struct RnnEncoder {
     pub embed_tokens: Embedding,
     pub forwards: GatedUnit,
     pub backwards: GatedUnit,
@@ -105,7 +105,7 @@ pub struct Encoder {
 
 /// A recurrent network that attends to the source before each step.
 #[derive(Module, Debug)]
-pub struct Decoder {
+pub struct RnnDecoder {
     pub embed_tokens: Embedding,
     /// `s_0 = tanh(W_s h_1)` of the backward encoder's state.
     pub initial: Linear,
@@ -188,7 +188,7 @@ impl RnnSearch {
     }
 
     fn encode(&self, source: &Tokens, pass: &mut Pass) -> RnnSearchState {
-        let Encoder { embed_tokens, forwards, backwards } = &self.encoder;
+        let RnnEncoder { embed_tokens, forwards, backwards } = &self.encoder;
         let device = embed_tokens.weight.lazy_device();
         let padding = source.padding(&device);
         let words = pass.dropout(embed_tokens.forward(source.ids(&device)), self.dropout);

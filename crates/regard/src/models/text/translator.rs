@@ -34,6 +34,8 @@ pub enum TranslatorState {
     RnnSearch(Box<RnnSearchState>),
 }
 
+config::config_methods!(TranslatorConfig);
+
 impl TranslatorConfig {
     /// # Errors
     /// When a field is out of range; the error names it.
@@ -50,25 +52,6 @@ impl TranslatorConfig {
             Self::Transformer(config) => [config.source_vocabulary, config.target_vocabulary],
             Self::RnnSearch(config) => [config.source_vocabulary, config.target_vocabulary],
         }
-    }
-
-    /// Changes one field.
-    ///
-    /// # Errors
-    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
-    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        config::with_field(self, field, value)
-    }
-
-    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a configuration is plain data")
-    }
-
-    /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        config::from_toml(text)
     }
 }
 

@@ -1,5 +1,5 @@
-//! C2D and I3D, with or without non-local blocks: a ResNet over the frames of a clip, whose first convolutions in a block look
-//! at neighbouring frames in I3D and at single frames in C2D.
+//! C2D and I3D, with or without non-local blocks: a ResNet over the frames of a clip, whose first convolution in a block spans
+//! neighbouring frames in I3D and a single frame in C2D.
 //! Wang et al. 2018, "Non-local Neural Networks", arXiv:1711.07971; Carreira and Zisserman 2017, "Quo Vadis, Action
 //! Recognition?", arXiv:1705.07750.
 //!
@@ -53,7 +53,7 @@ pub struct I3dConfig {
     pub sub_sample: bool,
 }
 
-/// Which convolutions look at neighbouring frames.
+/// Which convolutions span several frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum I3dKind {
@@ -72,7 +72,7 @@ impl I3dKind {
         }
     }
 
-    /// Frames that the first convolution of a block looks at.
+    /// Frames that the first convolution of a block spans.
     const fn frames(self, stage: usize, block: usize) -> usize {
         let looks = match stage {
             2 => true,
@@ -83,7 +83,7 @@ impl I3dKind {
     }
 }
 
-/// Channels that a bottleneck gives, in widths of its stage.
+/// Output channels of a bottleneck, as a multiple of its stage's width.
 const EXPANSION: usize = 4;
 
 impl I3dConfig {
@@ -192,7 +192,7 @@ impl I3d {
     /// `[B, C, T, H, W] -> [B, classes]`
     ///
     /// Records the weights of every non-local block (`s4.pathway0_nonlocal1.weights`, `[B, N, M]`), and the maps that residual
-    /// blocks (`s4.pathway0_res1`, before a non-local block) and stages (`s4`) give.
+    /// blocks (`s4.pathway0_res1`, before a non-local block) and stages (`s4`) return.
     ///
     /// # Panics
     /// When clips have other channels, or fewer than two frames.

@@ -19,7 +19,7 @@ use crate::{Error, Pass, file};
 /// A named configuration of a model of video.
 #[derive(Clone, Copy, Debug)]
 pub struct ClipPreset<C> {
-    /// What users call it.
+    /// Its name for users.
     pub name: &'static str,
     /// Its source, such as `arXiv:2102.05095`.
     pub paper: &'static str,
@@ -47,7 +47,7 @@ macro_rules! families {
             $($variant($module::$model),)*
         }
 
-        /// What `model = ".."` may be.
+        /// The values of `model = ".."`.
         const FAMILIES: &[&str] = &[$($name),*];
 
         impl VideoConfig {
@@ -71,7 +71,7 @@ macro_rules! families {
                 }
             }
 
-            /// The family's name, as `model = ".."` has it.
+            /// The family's name, as in `model = ".."`.
             #[must_use]
             pub const fn family(&self) -> &'static str {
                 match self {
@@ -164,32 +164,9 @@ pub struct AnyClipPreset {
     pub config: VideoConfig,
 }
 
+config::config_methods!(VideoConfig);
+
 impl VideoConfig {
-    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
-    ///
-    /// # Panics
-    /// Never: a configuration is plain data.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a configuration is plain data")
-    }
-
-    /// Reads a configuration in TOML.
-    ///
-    /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        config::from_toml(text)
-    }
-
-    /// Changes one field, as `--set depth=4` does.
-    ///
-    /// # Errors
-    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
-    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        config::with_field(self, field, value)
-    }
-
     /// The cost of one clip, without initialising parameters.
     ///
     /// # Errors
@@ -201,7 +178,7 @@ impl VideoConfig {
     }
 }
 
-/// A model as recipes name it: a preset, or a TOML file with what lies beside it in a run folder.
+/// A model as recipes name it: a preset, or a TOML file and the files next to it in a run folder.
 ///
 /// # Errors
 /// When there is no such preset, or the file is not of a model of video.
@@ -211,7 +188,7 @@ pub fn named(name: &str) -> Result<AnyClipPreset, Error> {
         return preset(name);
     }
     let config = VideoConfig::from_toml(&file::read_text(path)?).map_err(|error| Error::file(path, error))?;
-    // what no file says is as for the first preset of the family
+    // defaults are those of the family's first preset
     let family = presets().into_iter().find(|preset| preset.config.family() == config.family());
     let mut named = family.ok_or_else(|| Error::file(path, "a family without a preset"))?;
     let [preprocess, sampling] = ["preprocess.toml", "sampling.toml"].map(|file| path.with_file_name(file));
@@ -232,12 +209,10 @@ pub fn preset(name: &str) -> Result<AnyClipPreset, Error> {
     config::find(presets(), name, |preset| preset.name)
 }
 
-/// Whether a text is the configuration of a model of video, with or without mistakes.
+/// Whether a text is the configuration of a model of video, valid or not.
 #[must_use]
 pub fn is_config(text: &str) -> bool {
-    let table: Option<toml::Table> = toml::from_str(text).ok();
-    let family = table.as_ref().and_then(|table| table.get("model")?.as_str());
-    family.is_some_and(|family| FAMILIES.contains(&family))
+    config::is_of_family(text, FAMILIES)
 }
 
 #[cfg(test)]

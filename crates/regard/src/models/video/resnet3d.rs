@@ -1,5 +1,4 @@
-//! 3-D residual networks: convolutions that look at neighbouring frames, in all stages, in the first alone, or after those of
-//! single frames.
+//! 3-D residual networks: convolutions over space and time in all stages, in the first only, or factored into space and time.
 //! Tran et al. 2018, "A Closer Look at Spatiotemporal Convolutions for Action Recognition", arXiv:1711.11248.
 //!
 //! Names are those of torchvision.models.video. `r3d-nano` is ours.
@@ -31,7 +30,7 @@ pub struct ResNet3dConfig {
     pub image: [usize; 2],
     pub channels: usize,
     pub classes: usize,
-    /// Which convolutions look at neighbouring frames.
+    /// Which convolutions span several frames.
     pub kind: ResNet3dKind,
     pub stem_width: usize,
     /// Blocks of each stage; each stage but the first halves the map.
@@ -40,7 +39,7 @@ pub struct ResNet3dConfig {
     pub widths: Vec<usize>,
 }
 
-/// Which convolutions look at neighbouring frames.
+/// Which convolutions span several frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResNet3dKind {
@@ -120,15 +119,15 @@ impl ResNet3dConfig {
         Ok(ResNet3d { stem: self.stem(device), layer_, fc })
     }
 
-    fn stem(&self, device: &Device) -> Stem {
+    fn stem(&self, device: &Device) -> ResNet3dStem {
         let (channels, width, stride) = (self.channels, self.stem_width, [1, 2, 2]);
         if self.kind != ResNet3dKind::R2plus1d {
             let convolution = clip_convolution([channels, width], [3, 7, 7], stride, device);
-            return Stem::Whole((convolution, BatchNorm::new(width, device)));
+            return ResNet3dStem::Whole((convolution, BatchNorm::new(width, device)));
         }
         // 45 of 64, as in torchvision
         let middle = (width * 45).div_ceil(64);
-        Stem::Factored((
+        ResNet3dStem::Factored((
             clip_convolution([channels, middle], [1, 7, 7], stride, device),
             BatchNorm::new(middle, device),
             Relu::new(),
@@ -181,7 +180,7 @@ fn check_stages(layers: &[usize], widths: &[usize]) -> Result<(), Error> {
 /// The network; made by [`ResNet3dConfig::init`].
 #[derive(Module, Debug)]
 pub struct ResNet3d {
-    pub stem: Stem,
+    pub stem: ResNet3dStem,
     /// The stages: `layer1`, `layer2`, ..
     pub layer_: Vec<Vec<Residual3d>>,
     pub fc: Linear,
@@ -190,7 +189,7 @@ pub struct ResNet3d {
 /// The first convolution, or the two that it consists of, each with its norm.
 #[derive(Module, Debug)]
 #[allow(clippy::large_enum_variant)] // a network has one
-pub enum Stem {
+pub enum ResNet3dStem {
     Whole((Conv3d, BatchNorm)),
     /// In space, then in time.
     Factored((Conv3d, BatchNorm, Relu, Conv3d, BatchNorm)),
@@ -234,7 +233,7 @@ impl ResNet3d {
     }
 }
 
-impl Stem {
+impl ResNet3dStem {
     fn forward(&self, clip: Tensor<5>) -> Tensor<5> {
         match self {
             Self::Whole((convolution, norm)) => norm.forward_relu(convolution.convolve(clip)),
@@ -289,7 +288,7 @@ fn normed(numbers: [usize; 3], layers: (&Conv3d, &BatchNorm), shape: Vec<usize>,
     shape
 }
 
-impl Costed for Stem {
+impl Costed for ResNet3dStem {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         match self {
             Self::Whole((convolution, norm)) => normed([0, 1, 2], (convolution, norm), shape, ledger),

@@ -34,7 +34,7 @@ pub use presets::{PRESETS, preset};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimesformerConfig {
-    /// Where tokens look in space and time.
+    /// The attention scheme in space and time.
     pub scheme: SpaceTime,
     /// Frames of a clip, `T`.
     pub frames: usize,
@@ -124,7 +124,7 @@ pub struct Timesformer {
     pub cls_token: Param<Tensor<3>>,
     /// `[1, 1 + H*W, D]`, the same for every frame.
     pub pos_embed: Param<Tensor<3>>,
-    /// `[1, T, D]`, the same for every patch of a frame; none where frames are kept apart.
+    /// `[1, T, D]`, the same for every patch of a frame; `None` if frames are separate.
     pub time_embed: Option<Param<Tensor<3>>>,
     pub patch_embed: PatchEmbed,
     pub blocks: Vec<TimesformerBlock>,
@@ -141,7 +141,7 @@ impl Timesformer {
     ///
     /// Records the weights of every attention step, `blocks.i.attn.weights` and such as `blocks.i.temporal_attn.weights`,
     /// `[B, A, N, N]` for `N = 1 + T*H*W` tokens; the tokens after each block `blocks.i`, and `norm` `[B, N, D]`.
-    /// Where frames are kept apart, weights and blocks have `B*T` clips of one frame each.
+    /// If frames are separate, weights and blocks have `B*T` clips of one frame each.
     ///
     /// # Panics
     /// When the clips do not have the config's frames, size and channels.
@@ -209,7 +209,7 @@ impl Timesformer {
         self
     }
 
-    /// Which tokens look where, the same in every block.
+    /// Which tokens attend to which, the same in every block.
     fn plans(&self) -> Vec<AttentionPlan> {
         let frames = if self.scheme.keeps_frames_apart() { 1 } else { self.grid.frames };
         self.scheme.plans(ClipGrid { frames, ..self.grid })

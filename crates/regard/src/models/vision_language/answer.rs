@@ -1,4 +1,4 @@
-//! What a model of vision and language is asked.
+//! The questions that a model of vision and language answers.
 
 use serde::{Deserialize, Serialize};
 

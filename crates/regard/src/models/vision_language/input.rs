@@ -1,8 +1,8 @@
-//! What a model of vision and language is given, the same for all families: words, regions of pictures, and which heads are
+//! The input of a model of vision and language, the same for all families: words, regions of pictures, and which heads are
 //! wanted.
 //!
-//! What a family makes of a box (seven numbers, five, four, none), of a masked region or of a picture as a whole is done inside
-//! of it. Lists over all texts or pictures count row by row, padding included: position `n` of text `b` is `b * N + n`.
+//! Each family encodes boxes (as seven, five or four numbers, or not at all), masked regions and whole pictures in its own way.
+//! Lists over all texts or pictures count row by row, padding included: position `n` of text `b` is `b * N + n`.
 
 use burn::tensor::{Bool, Tensor, TensorData};
 
@@ -13,7 +13,7 @@ use crate::layers::rows_at;
 #[derive(Clone, Debug)]
 pub struct VisionLanguageInput {
     pub words: Words,
-    /// Regions of the picture of each text; none for texts alone, which shows how much can be answered blindly.
+    /// Regions of the picture of each text; `None` for text only, which shows how much can be answered without looking.
     pub regions: Option<Regions>,
     pub wanted: Wanted,
 }
@@ -32,7 +32,7 @@ pub struct Regions {
     /// 0 for regions of the left picture and 1 for those of the right one, where a text is about two pictures: `B * R` of them.
     /// Empty if every text has one picture.
     pub pictures: Vec<u8>,
-    /// The words that each region is known to show, as places in its text: `B * R` lists. Empty if nothing is known.
+    /// The words that each region is known to show, as positions in its text: `B * R` lists. Empty if nothing is known.
     pub aligned: Vec<Vec<usize>>,
 }
 
@@ -59,7 +59,7 @@ impl VisionLanguageInput {
     }
 
     /// # Panics
-    /// When lists and tensors do not have the sizes that they should have.
+    /// When sizes of lists and tensors do not agree.
     pub(super) fn check(&self) {
         let Words { tokens, types } = &self.words;
         let (batch, places) = (tokens.batch(), tokens.batch() * tokens.length());

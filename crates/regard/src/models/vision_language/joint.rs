@@ -1,4 +1,4 @@
-//! One stream for words and regions: they are put one after the other and look at each other.
+//! One stream for words and regions: they are concatenated and attend to each other.
 
 use burn::tensor::{Bool, Tensor, TensorData};
 
@@ -14,7 +14,7 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Both through the layers. Padding between words and regions stays, since nothing looks at it.
+    /// Both through the layers. Padding between words and regions stays, since nothing attends to it.
     pub fn encode(self, encoder: &BertEncoder, input: &VisionLanguageInput, pass: &mut Pass) -> Self {
         let [batch, words, _] = self.text.dims();
         let Some(regions) = self.regions else {

@@ -1,5 +1,5 @@
-//! What models of vision and language learn from. Each loss is a **sum**, so that batches and processes can be added up; papers
-//! divide it differently:
+//! The losses of models of vision and language. Each loss is a **sum**, so that it can be added over batches and processes; papers
+//! divide it by different counts:
 //!
 //! | | UNITER | `ViLBERT` | LXMERT | `VisualBERT` |
 //! |---|---|---|---|---|
@@ -40,7 +40,7 @@ pub fn binary_cross_entropy(logits: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
     (activation::softplus(logits.clone(), 1.0) - logits * target).sum()
 }
 
-/// Word-region alignment: what transport costs where text and picture belong together, minus what it costs elsewhere.
+/// Word-region alignment: the transport cost of matching texts and pictures, minus that of the others.
 ///
 /// # Panics
 /// When there are not as many flags as costs.

@@ -1,8 +1,8 @@
-//! LXMERT: layers of words, layers of regions, then layers in which both look at each other.
+//! LXMERT: layers of words, layers of regions, then layers with cross-attention between both.
 //! Tan and Bansal 2019, "LXMERT: Learning Cross-Modality Encoder Representations from Transformers", arXiv:1908.07490.
 //!
-//! Field names are those of `LxmertForPreTraining` in transformers. Differences: the weights of attention are not dropped at
-//! random, only the ends of branches are; statements about two pictures have the head of the original, `logit_fc`.
+//! Field names are those of `LxmertForPreTraining` in transformers. Differences: dropout is not applied to
+//! attention weights, only to the outputs of branches; statements about two pictures have the head of the original, `logit_fc`.
 
 mod cost;
 mod layer;
@@ -168,7 +168,7 @@ pub struct LxmertRegionEmbeddings {
     dropout: f64,
 }
 
-/// What masked regions are: classes, attributes, features.
+/// Predictions for masked regions: classes, attributes, features.
 #[derive(Module, Debug)]
 pub struct LxmertRegionHead {
     pub transform: BertTransform,

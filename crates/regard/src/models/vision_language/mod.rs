@@ -1,6 +1,6 @@
 //! Models of vision and language: texts and regions of pictures in, answers of several heads out.
 //!
-//! | | words and regions | a region's place |
+//! | | words and regions | position of a region |
 //! |---|---|---|
 //! | [`visual_bert`] | one stream | unknown |
 //! | [`uniter`] | one stream | box, sides and area |

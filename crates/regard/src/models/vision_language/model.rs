@@ -47,6 +47,8 @@ macro_rules! each {
     };
 }
 
+config::config_methods!(VisionLanguageConfig);
+
 impl VisionLanguageConfig {
     /// # Errors
     /// When a field is out of range; the error names it.
@@ -119,7 +121,7 @@ impl VisionLanguageConfig {
         }
     }
 
-    /// What it answers.
+    /// The head that answers.
     #[must_use]
     pub const fn answer(&self) -> AnswerHead {
         match self {
@@ -151,25 +153,6 @@ impl VisionLanguageConfig {
     #[must_use]
     pub const fn reads_text_alone(&self) -> bool {
         matches!(self, Self::VisualBert(_) | Self::Uniter(_) | Self::VideoBert(_))
-    }
-
-    /// Changes one field.
-    ///
-    /// # Errors
-    /// When there is no such field (the error suggests the nearest one) or the value has the wrong type.
-    pub fn with(&self, field: &str, value: serde_json::Value) -> Result<Self, Error> {
-        config::with_field(self, field, value)
-    }
-
-    /// The configuration in TOML, as [`from_toml`](Self::from_toml) reads it.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("a configuration is plain data")
-    }
-
-    /// # Errors
-    /// When it is not TOML, or a field is unknown, missing or of the wrong type.
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        config::from_toml(text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a model of vision and language gives, the same for all families.
+//! The output of a model of vision and language, the same for all families.
 
 use burn::tensor::Tensor;
 

@@ -1,4 +1,4 @@
-//! What every family obeys, and what their fixtures share.
+//! Laws of every family, and helpers for their fixtures.
 
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -31,13 +31,13 @@ pub fn counts(mask: &[usize], rows: usize) -> Vec<usize> {
     mask.chunks_exact(mask.len() / rows).map(|row| row.iter().sum()).collect()
 }
 
-/// Where a list of numbers is not negative: places and numbers.
+/// The non-negative numbers of a list, with their positions.
 pub fn labelled(labels: &[f32]) -> (Vec<usize>, Vec<Option<u32>>) {
     let counted = labels.iter().enumerate().filter(|(_, label)| **label >= 0.0);
     counted.map(|(at, label)| (at, Some(*label as u32))).unzip()
 }
 
-/// Places that are no padding: `length` a row, the first `counts` of which are there.
+/// Positions without padding: `length` a row, the first `counts` of which are there.
 pub fn real(counts: &[usize], length: usize) -> Vec<usize> {
     (0..counts.len()).flat_map(|row| (0..counts[row]).map(move |at| row * length + at)).collect()
 }
@@ -125,7 +125,7 @@ fn nanos() -> Vec<(&'static str, VisionLanguageConfig)> {
     all.chain(pairs).collect()
 }
 
-/// The sum of everything that a model gives, each output with weights of its own.
+/// A weighted sum of all outputs of a model.
 fn projection(output: &VisionLanguageOutput) -> Tensor<1> {
     let project = |x: &Option<Tensor<2>>, seed: u64| {
         x.as_ref().map(|x| (x.clone() * random_on(x.dims(), seed, &x.device())).sum())

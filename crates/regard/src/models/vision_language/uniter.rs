@@ -1,8 +1,8 @@
-//! UNITER: words and regions with their places, each under its own norm, in one Transformer.
+//! UNITER: words and regions with their positions, each normalised on its own, in one Transformer.
 //! Chen et al. 2019, "UNITER: Universal Image-Text Representation Learning", arXiv:1909.11740.
 //!
 //! Field names are those of ChenRocks/UNITER. Differences from it: padding between words and regions is masked instead of
-//! closed up; the weights of attention are not dropped at random, only the ends of branches are; one model may have the heads of
+//! closed up; dropout is not applied to attention weights, only to the outputs of branches; one model may have the heads of
 //! pre-training and of answers.
 
 mod cost;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::device;
-use crate::evaluate::{Better, Evaluation, Values};
+use crate::evaluate::{Better, ClassificationMetrics, Values};
 use crate::report::classes;
 use burn::tensor::{Tensor, TensorData};
 
@@ -31,7 +31,7 @@ fn report() -> RunReport {
         seconds: 45.0,
         metrics: values(top1),
     };
-    let mut evaluation = Evaluation::default();
+    let mut evaluation = ClassificationMetrics::default();
     let logits = TensorData::new(vec![2f32, 0., 0., 2., 3., 1.], [3, 2]);
     evaluation.add(Tensor::from_data(logits, &device::cpu()), &[0, 1, 1]);
     let names = ["circle".to_string(), "square".to_string()];

@@ -3,7 +3,7 @@ use crate::data::Target;
 use crate::models::preset;
 use crate::models::vit::{Pool, VitConfig};
 use crate::testing::{Fixture, values};
-use crate::train::{Common, Engine, Groups, Optimiser, Ranks, SingleProcess, Step};
+use crate::train::{Common, Engine, Groups, Optimiser, Ranks, SingleProcess, StepResult};
 use crate::weights::{fill, tensors};
 use crate::{device, testing};
 
@@ -33,7 +33,7 @@ fn with(change: impl FnOnce(&mut Common)) -> Recipe {
     recipe
 }
 
-fn step(engine: &mut Engine<ClassLoss>, number: usize, parts: &[Batch]) -> Step {
+fn step(engine: &mut Engine<ClassLoss>, number: usize, parts: &[Batch]) -> StepResult {
     engine.step(number, 1e-3, parts, false, &SingleProcess).unwrap()
 }
 

@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cost::Convention;
+use super::training_batches::TrainingBatches;
 use crate::data::{Batch, Dataset, LabelledImages, Loader, Mix, Order, Part, Preparation, Preprocess, dataset, labels};
-use crate::evaluate::{Better, Evaluation, Metric, Unit, Values};
+use crate::evaluate::{ClassificationMetrics, Metric};
 use crate::models::{Model, ModelConfig};
 use crate::report::{Figure as _, Findings, classes};
-use crate::train::{self, Measured, ModelCost, NamedResult, Share, Split, Steps, Task, Validation};
-use crate::weights::{self, Checkpoint, Format, LoadOptions, LoadedModel, Upstream};
+use crate::train::{self, Measured, ModelCost, NamedResult, Share, Split, Steps, Task};
+use crate::weights::{self, Checkpoint, LoadOptions, LoadedModel, Upstream, WeightsFormat};
 use crate::{Error, Pass};
 
 /// Batch size of an evaluation.
@@ -53,10 +53,7 @@ impl Classification {
             let whole = dataset::open(&recipe.common.data, part)?;
             Ok(if most > 0 { Arc::new(dataset::take_per_class(whole, most)) } else { whole })
         };
-        let (train, validation) = match recipe.common.validation {
-            Validation::Part => (Part::Train, Part::Validation),
-            Validation::Test => (Part::TrainAndValidation, Part::Test),
-        };
+        let [train, validation] = recipe.common.validation.parts();
         let ClassifySection { per_class, test_per_class, .. } = recipe.own;
         let train = part(train, per_class)?;
         let validation = part(validation, test_per_class)?;
@@ -72,22 +69,19 @@ impl Classification {
         Preparation { image, channels, preprocess: self.preprocess, augment, mix: *mix, seed }
     }
 
-    /// The loader of training batches; with accumulation, a batch is a part of a step.
-    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<LabelledImages>, Error> {
-        let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
-        if !batch.is_multiple_of(accumulate * ranks) {
-            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
-            return Err(Error::config("batch", reason));
-        }
-        let order = Order {
+    fn training(&self) -> TrainingBatches<'_> {
+        TrainingBatches {
+            common: &self.recipe.common,
+            items: "pictures",
             samples: self.train.len(),
-            batch: batch / accumulate,
+            batch: self.recipe.own.batch,
             repeats: self.recipe.own.repeats,
-            seed: Some(self.recipe.common.seed),
-            rank,
-            ranks,
-        };
-        order.validate()?;
+        }
+    }
+
+    /// The loader of training batches; with accumulation, a batch is a part of a step.
+    fn learning(&self, share: Share) -> Result<Loader<LabelledImages>, Error> {
+        let order = self.training().order(share)?;
         let workers = self.recipe.own.workers;
         let samples = LabelledImages { dataset: self.train.clone(), preparation: self.preparation() };
         Ok(Loader { samples, order, workers })
@@ -166,7 +160,7 @@ fn checkpoint(name: &str) -> Result<(Checkpoint, Option<Upstream>), Error> {
         return Ok((weights::read(&weights::fetch(name, &mut |_| {})?)?, None));
     }
     let tensors = weights::tensors(&trained("weights", name, &crate::device::cpu())?.model);
-    let checkpoint = Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() };
+    let checkpoint = Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() };
     Ok((checkpoint, Some(Upstream::Regard)))
 }
 
@@ -179,35 +173,35 @@ pub fn evaluate(
     loader: &Loader<LabelledImages>,
     device: &Device,
     watch: &mut dyn FnMut(usize),
-) -> Result<Evaluation, Error> {
-    let mut evaluation = Evaluation::default();
+) -> Result<ClassificationMetrics, Error> {
+    evaluate_classes(model, loader, |class| class, device, watch)
+}
+
+/// [`evaluate`] with the model's class for each class of the data.
+fn evaluate_classes(
+    model: &Model,
+    loader: &Loader<LabelledImages>,
+    in_model: impl Fn(usize) -> usize,
+    device: &Device,
+    watch: &mut dyn FnMut(usize),
+) -> Result<ClassificationMetrics, Error> {
+    let mut evaluation = ClassificationMetrics::default();
     for batch in loader.epoch(0, 0) {
         let batch = batch?;
-        let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
+        let labels: Vec<usize> = batch.targets.iter().map(|target| in_model(target.class)).collect();
         evaluation.add(model.forward(batch.tensor(device), &mut Pass::silent()), &labels);
         watch(evaluation.accuracy.pictures);
     }
     Ok(evaluation)
 }
 
-/// The values of the task's metrics.
-fn values(Evaluation { accuracy, .. }: &Evaluation) -> Values {
-    let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
-    values.map(|(name, value)| (name.to_string(), value)).into()
-}
-
 fn cost(config: &ModelConfig) -> Result<ModelCost, Error> {
-    let ledger = config.ledger(config.image())?;
-    Ok(ModelCost { parameters: ledger.parameters(), multiply_adds: Some(ledger.total(Convention::MultiplyAdds)) })
+    Ok((&config.ledger(config.image())?).into())
 }
 
 impl Task for Classification {
     const NAME: &'static str = "classify";
-    const METRICS: &'static [Metric] = &[
-        Metric::new("top1", "top-1 accuracy", Better::Higher, Unit::Percent),
-        Metric::new("top5", "top-5 accuracy", Better::Higher, Unit::Percent),
-        Metric::new("loss", "loss", Better::Lower, Unit::Number),
-    ];
+    const METRICS: &'static [Metric] = ClassificationMetrics::METRICS;
     const ITEMS: &'static str = "pictures";
 
     type Section = ClassifySection;
@@ -237,21 +231,11 @@ impl Task for Classification {
     }
 
     fn epoch_steps(&self, ranks: usize) -> Result<usize, Error> {
-        let steps = self.learning(Share { rank: 0, ranks })?.order.steps() / self.recipe.common.accumulate;
-        if steps == 0 {
-            let reason =
-                format!("{} training pictures are less than a batch of {}", self.train.len(), self.recipe.own.batch);
-            return Err(Error::config("batch", reason));
-        }
-        Ok(steps)
+        self.training().epoch_steps(ranks)
     }
 
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, Batch> {
-        let accumulate = self.recipe.common.accumulate;
-        match self.learning(share) {
-            Ok(loader) => train::grouped(loader.epoch(epoch, first * accumulate), accumulate),
-            Err(error) => Box::new(std::iter::once(Err(error))),
-        }
+        self.training().steps(self.learning(share), epoch, first)
     }
 
     fn measure(
@@ -269,7 +253,7 @@ impl Task for Classification {
             return Ok(None);
         }
         let evaluation = evaluate(model, &self.measuring(pictures), device, &mut |done| watch(done, pictures.len()))?;
-        let Evaluation { confusion, calibration, .. } = &evaluation;
+        let ClassificationMetrics { confusion, calibration, .. } = &evaluation;
         let findings = match split {
             Split::Validation { .. } => Findings::default(),
             Split::Test => Findings {
@@ -281,7 +265,7 @@ impl Task for Classification {
                 tables: vec![classes::table(confusion, self.train.classes())],
             },
         };
-        Ok(Some(Measured { values: values(&evaluation), findings }))
+        Ok(Some(Measured { values: evaluation.values(), findings }))
     }
 
     fn cost(&self) -> Result<ModelCost, Error> {
@@ -297,21 +281,13 @@ impl Task for Classification {
         let preparation = &mut loader.samples.preparation;
         (preparation.image, preparation.channels, preparation.preprocess) =
             (config.image(), config.channels(), preprocess);
-        let mut evaluation = Evaluation::default();
-        for batch in loader.epoch(0, 0) {
-            let batch = batch?;
-            let labels: Vec<usize> = batch.targets.iter().map(|target| classes[target.class]).collect();
-            evaluation.add(model.forward(batch.tensor(device), &mut Pass::silent()), &labels);
-        }
-        Ok(NamedResult { values: values(&evaluation), cost: cost(&config)? })
+        let evaluation = evaluate_classes(&model, &loader, |class| classes[class], device, &mut |_| {})?;
+        Ok(NamedResult { values: evaluation.values(), cost: cost(&config)? })
     }
 
     fn facts(&self) -> Vec<(String, String)> {
         let parameters = self.cost().map(|cost| cost.parameters.to_string());
-        let validation = match self.recipe.common.validation {
-            Validation::Part => self.validation.len().to_string(),
-            Validation::Test => "the test pictures: the best epoch was chosen on them".into(),
-        };
+        let validation = self.recipe.common.validation.fact(self.validation.len().to_string(), "pictures");
         let facts = [
             ("parameters", parameters.unwrap_or_default()),
             ("training pictures", self.train.len().to_string()),

@@ -2,8 +2,10 @@ use super::*;
 use crate::data::{Augment, Crop};
 use crate::evaluate::History;
 use crate::testing::noise_picture;
-use crate::train::checkpoint::{self, Progress};
-use crate::train::{Event, Optimiser, Outcome, Schedule, Shape, SingleProcess, TrainOptions, read_history};
+use crate::train::checkpoint::{self, RunProgress};
+use crate::train::{
+    Optimiser, Schedule, ScheduleShape, SingleProcess, TrainEvent, TrainOptions, TrainOutcome, Validation, read_history,
+};
 use crate::{device, file};
 use std::path::{Path, PathBuf};
 
@@ -56,21 +58,25 @@ impl Workspace {
 }
 
 /// Trains in one process.
-fn train_with(folder: &Path, recipe: &Recipe, watch: &mut dyn FnMut(Event) -> bool) -> Result<Outcome, Error> {
+fn train_with(
+    folder: &Path,
+    recipe: &Recipe,
+    watch: &mut dyn FnMut(TrainEvent) -> bool,
+) -> Result<TrainOutcome, Error> {
     train::train::<Classification>(folder, recipe, TrainOptions::default(), &device::cpu(), &SingleProcess, watch)
 }
 
 /// Trains up to a step, or to the end.
-fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> Outcome {
-    let mut watch = |event: Event| match event {
-        Event::Step(record) => Some(record.step) != stop,
+fn train_until(folder: &Path, recipe: &Recipe, stop: Option<usize>) -> TrainOutcome {
+    let mut watch = |event: TrainEvent| match event {
+        TrainEvent::Step(record) => Some(record.step) != stop,
         _ => true,
     };
     train_with(folder, recipe, &mut watch).unwrap()
 }
 
 /// All files of a run, without times.
-fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, Progress, History) {
+fn remains(folder: &Path) -> (Vec<Vec<u8>>, weights::Tensors, RunProgress, History) {
     let files = ["best.safetensors", "last.safetensors", "recipe.toml", "task.json", "model.toml", "classes.txt"];
     let files = files.map(|name| std::fs::read(folder.join(name)).unwrap()).to_vec();
     let restored = checkpoint::restore(&folder.join("checkpoint")).unwrap().unwrap();
@@ -90,14 +96,14 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
             recipe.common.set = [("image".to_string(), toml::Value::from(vec![12, 12]))].into();
         }
         let straight = workspace.run(&format!("straight-{model}"));
-        assert_eq!(train_until(&straight, &recipe, None), Outcome::Finished);
+        assert_eq!(train_until(&straight, &recipe, None), TrainOutcome::Finished);
         // in the middle of an epoch, at its end, and several times
         for stops in [vec![2], vec![4], vec![1, 5, 7]] {
             let resumed = workspace.run(&format!("resumed-{model}-{stops:?}"));
             for &stop in &stops {
-                assert_eq!(train_until(&resumed, &recipe, Some(stop)), Outcome::Stopped { step: stop });
+                assert_eq!(train_until(&resumed, &recipe, Some(stop)), TrainOutcome::Stopped { step: stop });
             }
-            assert_eq!(train_until(&resumed, &recipe, None), Outcome::Finished);
+            assert_eq!(train_until(&resumed, &recipe, None), TrainOutcome::Finished);
             assert!(remains(&resumed) == remains(&straight), "{model} {stops:?}");
         }
     }
@@ -110,7 +116,7 @@ fn the_mean_loss_of_an_epoch_does_not_depend_on_numbers_read_back_from_json() {
     let (straight, resumed) = (workspace.run("straight"), workspace.run("resumed"));
     train_until(&straight, &recipe, None);
     // reading a number back may move its last bit; this one moves further
-    assert_eq!(train_until(&resumed, &recipe, Some(2)), Outcome::Stopped { step: 2 });
+    assert_eq!(train_until(&resumed, &recipe, Some(2)), TrainOutcome::Stopped { step: 2 });
     let path = resumed.join("metrics.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     let mut first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
@@ -160,12 +166,12 @@ fn a_finished_run_does_nothing_more() {
     train_until(&workspace.run("run"), &recipe, None);
     let before = remains(&workspace.run("run"));
     let mut steps = 0;
-    let mut watch = |event: Event| {
-        steps += usize::from(matches!(event, Event::Step(_)));
+    let mut watch = |event: TrainEvent| {
+        steps += usize::from(matches!(event, TrainEvent::Step(_)));
         true
     };
     let outcome = train_with(&workspace.run("run"), &recipe, &mut watch).unwrap();
-    assert_eq!((outcome, steps), (Outcome::Finished, 0));
+    assert_eq!((outcome, steps), (TrainOutcome::Finished, 0));
     assert!(remains(&workspace.run("run")) == before);
 }
 
@@ -175,7 +181,7 @@ fn patience_ends_a_run_that_no_longer_improves() {
     let still = Optimiser::Adamw { rate: 0.0, betas: [0.9, 0.999], epsilon: 1e-8, decay: 0.0 };
     let mut recipe = workspace.recipe();
     (recipe.common.optimiser, recipe.common.patience, recipe.common.epochs) = (still, 2, 9);
-    assert_eq!(train_until(&workspace.run("run"), &recipe, None), Outcome::Patience);
+    assert_eq!(train_until(&workspace.run("run"), &recipe, None), TrainOutcome::Patience);
     assert_eq!(read_history(&workspace.run("run")).unwrap().epochs.len(), 3);
 }
 
@@ -183,7 +189,7 @@ fn patience_ends_a_run_that_no_longer_improves() {
 fn a_loss_that_is_not_finite_names_the_step_the_learning_rate_and_the_last_good_checkpoint() {
     let workspace = Workspace::new();
     let wild = Optimiser::Sgd { rate: 1e3, momentum: 0.9, nesterov: false, decay: 1e3 };
-    let schedule = Schedule { shape: Shape::Constant, ..Schedule::default() };
+    let schedule = Schedule { shape: ScheduleShape::Constant, ..Schedule::default() };
     let mut recipe = workspace.recipe();
     (recipe.common.optimiser, recipe.common.schedule) = (wild, schedule);
     (recipe.common.save_every, recipe.common.epochs) = (1, 50);
@@ -249,8 +255,8 @@ fn the_test_part_is_measured_once_with_the_best_weights_and_chooses_nothing() {
     let workspace = Workspace::new();
     let recipe = workspace.recipe();
     let mut tested = 0;
-    let mut watch = |event: Event| {
-        tested += usize::from(matches!(event, Event::Tested { .. }));
+    let mut watch = |event: TrainEvent| {
+        tested += usize::from(matches!(event, TrainEvent::Tested { .. }));
         true
     };
     train_with(&workspace.run("run"), &recipe, &mut watch).unwrap();
@@ -273,7 +279,7 @@ fn a_start_that_failed_for_missing_weights_does_not_block_the_next() {
     recipe.common.weights = Some(workspace.run("no.safetensors").display().to_string());
     assert!(train_with(&workspace.run("run"), &recipe, &mut |_| true).is_err());
     recipe.common.weights = None;
-    assert_eq!(train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap(), Outcome::Finished);
+    assert_eq!(train_with(&workspace.run("run"), &recipe, &mut |_| true).unwrap(), TrainOutcome::Finished);
 }
 
 #[test]
@@ -341,7 +347,7 @@ fn a_run_folder_may_have_a_name_that_is_not_utf_8() {
     use std::os::unix::ffi::OsStrExt as _;
     let workspace = Workspace::new();
     let folder = workspace.run("data").parent().unwrap().join(std::ffi::OsStr::from_bytes(b"run-\xff"));
-    assert_eq!(train_until(&folder, &workspace.recipe(), None), Outcome::Finished);
+    assert_eq!(train_until(&folder, &workspace.recipe(), None), TrainOutcome::Finished);
     assert!(folder.join("checkpoint").join("last.json").is_file());
 }
 
@@ -360,5 +366,44 @@ fn a_run_without_a_validation_part_continues_as_it_was() {
     std::fs::remove_file(workspace.run("run").join("task.json")).unwrap();
     let recipe: Recipe = train::read_recipe(&workspace.run("run")).unwrap();
     assert_eq!(recipe.common.validation, Validation::Test);
-    assert_eq!(train_until(&workspace.run("run"), &recipe, None), Outcome::Finished);
+    assert_eq!(train_until(&workspace.run("run"), &recipe, None), TrainOutcome::Finished);
+}
+
+#[test]
+fn a_run_of_a_non_local_network_from_before_its_layers_were_out_in_ends_like_one_of_today() {
+    let workspace = Workspace::new();
+    let mut recipe = workspace.rich();
+    recipe.common.model = "non-local-resnet-nano".into();
+    let set = "image = [12, 12]\nwidths = [4, 8, 12, 8]\nlayers = [1, 2, 2, 1]";
+    recipe.common.set = toml::from_str(set).unwrap();
+    recipe.common.average = 2;
+    let [today, before] = ["today", "before"].map(|name| workspace.run(name));
+    for run in [&today, &before] {
+        assert_eq!(train_until(run, &recipe, Some(10)), TrainOutcome::Stopped { step: 10 });
+        // the first epoch stays the best, so that the test reads the weights that are there already
+        let place = run.join("checkpoint");
+        let checkpoint::Restored { mut tensors, progress, .. } = checkpoint::restore(&place).unwrap().unwrap();
+        let progress = RunProgress { best: Some(f64::INFINITY.to_bits()), best_epoch: 1, ..progress };
+        if run == &before {
+            for path in ["best.safetensors", "epochs/00001.safetensors", "epochs/00002.safetensors"] {
+                let path = run.join(path);
+                let weights = weights::read(&path).unwrap().tensors;
+                weights::write_tensors(&path, &weights::as_before(weights)).unwrap();
+            }
+            let moments = tensors.iter().filter(|(name, _)| name.starts_with("second.non_local"));
+            assert!(moments.count() > 0);
+            tensors = weights::as_before(tensors);
+        }
+        checkpoint::save(&place, &tensors, progress, &mut checkpoint::RealDisk).unwrap();
+        assert_eq!(train_until(run, &recipe, None), TrainOutcome::Finished);
+    }
+    let best = |run: &Path| std::fs::read(run.join("best.safetensors")).unwrap();
+    assert_ne!(best(&before), best(&today), "it is as it was");
+    let [(mut files, tensors, progress, history), (mut others, others_tensors, others_progress, others_history)] =
+        [&today, &before].map(|run| remains(run));
+    (files[0], others[0]) = (Vec::new(), Vec::new());
+    files.push(std::fs::read(today.join("average.safetensors")).unwrap());
+    others.push(std::fs::read(before.join("average.safetensors")).unwrap());
+    assert!(files == others && tensors == others_tensors && progress == others_progress);
+    assert!(history.test.is_some() && history == others_history);
 }

@@ -123,7 +123,7 @@ impl Recipe<ClassifySection> {
 mod tests {
     use super::*;
     use crate::tasks::classify::LossKind;
-    use crate::train::Shape;
+    use crate::train::ScheduleShape;
 
     type ClassifyRecipe = Recipe<ClassifySection>;
 
@@ -141,7 +141,7 @@ mod tests {
         ";
         let recipe = ClassifyRecipe::from_toml(text).unwrap();
         assert_eq!(recipe.own.loss.kind, LossKind::Binary { threshold: 0.2 });
-        assert_eq!(recipe.common.schedule.shape, Shape::Step { every: 30.0, factor: 0.1 });
+        assert_eq!(recipe.common.schedule.shape, ScheduleShape::Step { every: 30.0, factor: 0.1 });
         assert_eq!(ClassifyRecipe::from_toml(&recipe.to_toml("classify")).unwrap(), recipe);
         assert_eq!(recipe.model(7).unwrap().0.image(), [28, 28]);
         assert_eq!(recipe.model(7).unwrap().0.classes(), 7);

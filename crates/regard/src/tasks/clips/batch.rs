@@ -48,7 +48,7 @@ impl ClipPart {
 pub struct ClipSamples {
     pub part: ClipPart,
     pub preparation: ClipPreparation,
-    /// What random changes are drawn from; none measures.
+    /// The seed of random changes; `None` in evaluation.
     pub seed: Option<u64>,
 }
 

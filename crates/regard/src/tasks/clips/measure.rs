@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::ClipSamples;
 use crate::data::Loader;
-use crate::evaluate::{Confusion, Evaluation};
+use crate::evaluate::{ClassificationMetrics, Confusion};
 use crate::function::softmax;
 use crate::models::VideoModel;
 use crate::report::{Figure as _, Findings, Table, classes};
@@ -14,7 +14,7 @@ use crate::{Error, Pass};
 /// Pairs of classes that are shown as taken for each other.
 const PAIRS: usize = 10;
 
-/// How a model does on the clips of a loader.
+/// Evaluates a model on the clips of a loader.
 ///
 /// # Errors
 /// When a clip cannot be read.
@@ -23,12 +23,23 @@ pub fn evaluate(
     loader: &Loader<ClipSamples>,
     device: &Device,
     watch: &mut dyn FnMut(usize),
-) -> Result<Evaluation, Error> {
-    let mut evaluation = Evaluation::default();
+) -> Result<ClassificationMetrics, Error> {
+    evaluate_classes(model, loader, |class| class, device, watch)
+}
+
+/// [`evaluate`] with the model's class for each class of the data.
+pub(super) fn evaluate_classes(
+    model: &VideoModel,
+    loader: &Loader<ClipSamples>,
+    in_model: impl Fn(usize) -> usize,
+    device: &Device,
+    watch: &mut dyn FnMut(usize),
+) -> Result<ClassificationMetrics, Error> {
+    let mut evaluation = ClassificationMetrics::default();
     for batch in loader.epoch(0, 0) {
         let batch = batch?;
         let logits = model.forward(&batch.clips(device), &mut Pass::silent());
-        let labels: Vec<usize> = batch.targets.iter().map(|target| target.class).collect();
+        let labels: Vec<usize> = batch.targets.iter().map(|target| in_model(target.class)).collect();
         evaluation.add(mean_of_views(logits, batch.views), &labels);
         watch(evaluation.accuracy.pictures);
     }
@@ -49,7 +60,7 @@ pub fn mean_of_views(logits: Tensor<2>, views: usize) -> Tensor<2> {
 
 /// Two classes and how often clips of one are taken for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct ClassPair {
     pub classes: [usize; 2],
     /// Clips of both classes.
     pub clips: u64,
@@ -59,22 +70,22 @@ pub struct Pair {
 
 /// The pairs of classes that are taken for each other, most often first.
 #[must_use]
-pub fn exchanged_pairs(confusion: &Confusion) -> Vec<Pair> {
+pub fn exchanged_pairs(confusion: &Confusion) -> Vec<ClassPair> {
     let classes = confusion.counts.len();
-    let pair = |(one, other): (usize, usize)| Pair {
+    let pair = |(one, other): (usize, usize)| ClassPair {
         classes: [one, other],
         clips: confusion.pictures(one) + confusion.pictures(other),
         exchanged: confusion.counts[one][other] + confusion.counts[other][one],
     };
     let all = (0..classes).flat_map(|one| (one + 1..classes).map(move |other| (one, other)));
-    let mut pairs: Vec<Pair> = all.map(pair).filter(|pair| pair.exchanged > 0).collect();
+    let mut pairs: Vec<ClassPair> = all.map(pair).filter(|pair| pair.exchanged > 0).collect();
     pairs.sort_by_key(|pair| std::cmp::Reverse(pair.exchanged));
     pairs
 }
 
 fn pair_table(confusion: &Confusion, names: &[String]) -> Table {
     let mut table = Table::new().words("classes").numbers("clips").numbers("taken for each other %");
-    for Pair { classes: [one, other], clips, exchanged } in exchanged_pairs(confusion).into_iter().take(PAIRS) {
+    for ClassPair { classes: [one, other], clips, exchanged } in exchanged_pairs(confusion).into_iter().take(PAIRS) {
         table.row([
             format!("{} / {}", names[one], names[other]),
             clips.to_string(),
@@ -86,7 +97,10 @@ fn pair_table(confusion: &Confusion, names: &[String]) -> Table {
 
 /// The confusion and the calibration of a test, class by class, and the pairs that are taken for each other.
 #[must_use]
-pub fn findings(Evaluation { confusion, calibration, .. }: &Evaluation, names: &[String]) -> Findings {
+pub fn findings(
+    ClassificationMetrics { confusion, calibration, .. }: &ClassificationMetrics,
+    names: &[String],
+) -> Findings {
     Findings {
         facts: vec![("calibration error".into(), format!("{:.2} %", 100.0 * calibration.error()))],
         figures: vec![
@@ -98,8 +112,8 @@ pub fn findings(Evaluation { confusion, calibration, .. }: &Evaluation, names: &
 }
 
 /// What `regard eval` prints: accuracies, the classes one by one, and the pairs that are taken for each other.
-pub(super) fn report(evaluation: &Evaluation, names: &[String], measured_on: &str) -> EvalReport {
-    let Evaluation { accuracy, confusion, .. } = evaluation;
+pub(super) fn report(evaluation: &ClassificationMetrics, names: &[String], measured_on: &str) -> EvalReport {
+    let ClassificationMetrics { accuracy, confusion, .. } = evaluation;
     let findings = findings(evaluation, names);
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let mut lines = vec![
@@ -120,11 +134,11 @@ pub(super) fn report(evaluation: &Evaluation, names: &[String], measured_on: &st
         by_class.insert(name.clone(), one);
     }
     let pairs = exchanged_pairs(confusion);
-    for Pair { classes: [one, other], clips, exchanged } in pairs.iter().take(PAIRS) {
+    for ClassPair { classes: [one, other], clips, exchanged } in pairs.iter().take(PAIRS) {
         let share = *exchanged as f64 / *clips as f64;
         lines.push((format!("{} / {}", names[*one], names[*other]), format!("{} exchanged", percent(share))));
     }
-    let pair = |pair: &Pair| {
+    let pair = |pair: &ClassPair| {
         let [one, other] = pair.classes.map(|class| &names[class]);
         serde_json::json!({ "classes": [one, other], "clips": pair.clips, "exchanged": pair.exchanged })
     };

@@ -1,4 +1,4 @@
-//! How much memory a training step takes, from shapes alone: said before it starts.
+//! The memory of a training step, estimated from shapes before it starts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const BYTES: u64 = 4;
 /// their sum, two moments, their copies by name, and the bytes of the file.
 const PARAMETER_ARRAYS: u64 = 12;
 
-/// What a program takes before it has a model.
+/// Memory of the program without a model.
 const PROGRAM: u64 = 64 << 20;
 
 /// About how many bytes a run of this recipe takes at once: parameters, the activations of one part of a batch, and the batches

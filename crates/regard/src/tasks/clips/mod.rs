@@ -11,7 +11,7 @@ mod prepare;
 mod section;
 
 pub use batch::{ClipBatch, ClipPart, ClipSamples};
-pub use measure::{Pair, evaluate, exchanged_pairs, findings, mean_of_views};
+pub use measure::{ClassPair, evaluate, exchanged_pairs, findings, mean_of_views};
 pub use memory::training_bytes;
 pub use objective::ClipLoss;
 pub use prepare::{ClipPreparation, PreparedViews};
@@ -20,19 +20,19 @@ pub use section::ClipsSection;
 use burn::tensor::Device;
 use std::collections::BTreeMap;
 
+use super::training_batches::TrainingBatches;
 use crate::Error;
-use crate::cost::Convention;
 use crate::data::clip;
 use crate::data::dataset::Origin;
 use crate::data::{Augment, Loader, Order, Part, labels};
-use crate::evaluate::{Better, Evaluation, Metric, Unit, Values};
+use crate::evaluate::{ClassificationMetrics, Metric};
 use crate::models::{AnyClipPreset, VideoConfig, VideoModel};
 use crate::report::Findings;
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Measured, ModelCost, NamedResult, Share, Split, Steps, Task, Validation,
+    self, Common, EvalReport, EvalRequest, Measured, ModelCost, NamedModel, NamedResult, Share, Split, Steps, Task,
     no_part,
 };
-use crate::weights::{self, LoadedVideo};
+use crate::weights::{self, LoadedVideo, Progress};
 
 /// A recipe of clips.
 pub type Recipe = train::Recipe<ClipsSection>;
@@ -52,13 +52,10 @@ impl ClipClassification {
     /// Opens the data of a recipe and makes the model fit its classes.
     ///
     /// # Errors
-    /// When there is no such data, or the model cannot be so.
+    /// When there is no such data, or the model cannot be configured for it.
     pub fn of(recipe: &Recipe) -> Result<Self, Error> {
         let part = |part, most| Ok::<_, Error>(ClipPart::first_per_class(clip::open(&recipe.common.data, part)?, most));
-        let (train, validation) = match recipe.common.validation {
-            Validation::Part => (Part::Train, Part::Validation),
-            Validation::Test => (Part::TrainAndValidation, Part::Test),
-        };
+        let [train, validation] = recipe.common.validation.parts();
         let ClipsSection { per_class, test_per_class, .. } = recipe.own;
         let train = part(train, per_class)?;
         let (validation, test) = (part(validation, test_per_class)?, part(Part::Test, test_per_class)?);
@@ -72,16 +69,19 @@ impl ClipClassification {
         ClipPreparation { augment: self.recipe.own.augment.clone(), ..plain }
     }
 
-    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<ClipSamples>, Error> {
-        let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
-        if !batch.is_multiple_of(accumulate * ranks) {
-            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
-            return Err(Error::config("batch", reason));
+    fn training(&self) -> TrainingBatches<'_> {
+        TrainingBatches {
+            common: &self.recipe.common,
+            items: "clips",
+            samples: self.train.len(),
+            batch: self.recipe.own.batch,
+            repeats: 1,
         }
-        let seed = Some(self.recipe.common.seed);
-        let order = Order { samples: self.train.len(), batch: batch / accumulate, repeats: 1, seed, rank, ranks };
-        order.validate()?;
-        let samples = ClipSamples { part: self.train.clone(), preparation: self.preparation(), seed };
+    }
+
+    fn learning(&self, share: Share) -> Result<Loader<ClipSamples>, Error> {
+        let order = self.training().order(share)?;
+        let samples = ClipSamples { part: self.train.clone(), preparation: self.preparation(), seed: order.seed };
         Ok(Loader { samples, order, workers: self.recipe.own.workers })
     }
 
@@ -155,20 +155,13 @@ fn measure_on(
     data: &ClipData,
     device: &Device,
     watch: &mut dyn FnMut(usize, usize),
-) -> Result<Evaluation, Error> {
+) -> Result<ClassificationMetrics, Error> {
     let LoadedVideo { name, model, config, preprocess, labels, sampling, .. } = video;
     let classes = in_model(name, config.classes(), labels.as_deref(), part.dataset.classes())?;
     let [views, crops] = data.views;
     let preparation = ClipPreparation { views, crops, ..ClipPreparation::of(config, *preprocess, *sampling) };
-    let mut evaluation = Evaluation::default();
-    for batch in measuring(part, preparation, data.batch, 1).epoch(0, 0) {
-        let batch = batch?;
-        let logits = model.forward(&batch.clips(device), &mut crate::Pass::silent());
-        let labels: Vec<usize> = batch.targets.iter().map(|target| classes[target.class]).collect();
-        evaluation.add(mean_of_views(logits, batch.views), &labels);
-        watch(evaluation.accuracy.pictures, part.len());
-    }
-    Ok(evaluation)
+    let loader = measuring(part, preparation, data.batch, 1);
+    measure::evaluate_classes(model, &loader, |class| classes[class], device, &mut |done| watch(done, part.len()))
 }
 
 /// The class of a model for each class of data: by their names where it has any, else in their order.
@@ -188,24 +181,13 @@ fn in_model(name: &str, classes: usize, labels: Option<&[String]>, own: &[String
     }
 }
 
-/// By the names of the task's metrics.
-fn values(Evaluation { accuracy, .. }: &Evaluation) -> Values {
-    let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
-    values.map(|(name, value)| (name.to_string(), value)).into()
-}
-
 fn cost(config: &VideoConfig) -> Result<ModelCost, Error> {
-    let ledger = config.ledger()?;
-    Ok(ModelCost { parameters: ledger.parameters(), multiply_adds: Some(ledger.total(Convention::MultiplyAdds)) })
+    Ok((&config.ledger()?).into())
 }
 
 impl Task for ClipClassification {
     const NAME: &'static str = "clips";
-    const METRICS: &'static [Metric] = &[
-        Metric::new("top1", "top-1 accuracy", Better::Higher, Unit::Percent),
-        Metric::new("top5", "top-5 accuracy", Better::Higher, Unit::Percent),
-        Metric::new("loss", "loss", Better::Lower, Unit::Number),
-    ];
+    const METRICS: &'static [Metric] = ClassificationMetrics::METRICS;
     const ITEMS: &'static str = "clips";
 
     type Section = ClipsSection;
@@ -241,21 +223,11 @@ impl Task for ClipClassification {
     }
 
     fn epoch_steps(&self, ranks: usize) -> Result<usize, Error> {
-        let steps = self.learning(Share { rank: 0, ranks })?.order.steps() / self.recipe.common.accumulate;
-        if steps == 0 {
-            let reason =
-                format!("{} training clips are less than a batch of {}", self.train.len(), self.recipe.own.batch);
-            return Err(Error::config("batch", reason));
-        }
-        Ok(steps)
+        self.training().epoch_steps(ranks)
     }
 
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, ClipBatch> {
-        let accumulate = self.recipe.common.accumulate;
-        match self.learning(share) {
-            Ok(loader) => train::grouped(loader.epoch(epoch, first * accumulate), accumulate),
-            Err(error) => Box::new(std::iter::once(Err(error))),
-        }
+        self.training().steps(self.learning(share), epoch, first)
     }
 
     fn measure(
@@ -265,12 +237,7 @@ impl Task for ClipClassification {
         device: &Device,
         watch: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Measured>, Error> {
-        let due = match split {
-            Split::Validation { epoch } => {
-                epoch.is_multiple_of(self.recipe.own.measure_every) || epoch == self.recipe.common.epochs
-            }
-            Split::Test => true,
-        };
+        let due = split.is_due(self.recipe.own.measure_every, self.recipe.common.epochs);
         let loader = self.measuring(split);
         let clips = loader.samples.part.len();
         if clips == 0 || !due {
@@ -281,7 +248,7 @@ impl Task for ClipClassification {
             Split::Validation { .. } => Findings::default(),
             Split::Test => findings(&evaluation, self.train.dataset.classes()),
         };
-        Ok(Some(Measured { values: values(&evaluation), findings }))
+        Ok(Some(Measured { values: evaluation.values(), findings }))
     }
 
     /// On any data whose classes the run knows, by their names.
@@ -299,6 +266,13 @@ impl Task for ClipClassification {
         evaluate_video(&source.load(device)?, &data, device, watch)
     }
 
+    fn named_model(name: &str, progress: &mut dyn FnMut(Progress)) -> Result<Option<Box<dyn NamedModel>>, Error> {
+        if !weights::is_video(name) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(weights::resolve_video(name, progress)?)))
+    }
+
     fn cost(&self) -> Result<ModelCost, Error> {
         cost(&self.model.config)
     }
@@ -314,15 +288,12 @@ impl Task for ClipClassification {
         let data =
             ClipData { name: &self.recipe.common.data, part: Part::Test, is_own: true, batch, views: [views, crops] };
         let evaluation = measure_on(&video, &self.test, &data, device, &mut |_, _| {})?;
-        Ok(NamedResult { values: values(&evaluation), cost: cost(&video.config)? })
+        Ok(NamedResult { values: evaluation.values(), cost: cost(&video.config)? })
     }
 
     fn facts(&self) -> Vec<(String, String)> {
         let parameters = self.cost().map(|cost| cost.parameters.to_string());
-        let validation = match self.recipe.common.validation {
-            Validation::Part => self.validation.len().to_string(),
-            Validation::Test => "the test clips: the best epoch was chosen on them".into(),
-        };
+        let validation = self.recipe.common.validation.fact(self.validation.len().to_string(), "clips");
         let memory = training_bytes(&self.model.config, &self.recipe).map(|bytes| format!("about {} MB", bytes >> 20));
         let facts = [
             ("parameters", parameters.unwrap_or_default()),

@@ -8,7 +8,7 @@ use crate::tasks::classify::Loss;
 use crate::train::{Losses, Objective, Recipe};
 use crate::{Error, Pass, StochasticDepth};
 
-/// How a model of video learns.
+/// The loss of a model of video.
 #[derive(Clone, Debug)]
 pub struct ClipLoss {
     loss: Loss,

@@ -1,4 +1,4 @@
-//! What a model sees of a clip: some of its frames, all changed alike.
+//! Preprocessing of clips: some frames are sampled, and all are changed alike.
 //!
 //! Measured as `PySlowFast` does it: views in time, and in each of them parts of the frame along its longer side. The parts of
 //! three are its beginning, its middle (rounded up) and its end.

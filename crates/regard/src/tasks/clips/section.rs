@@ -9,7 +9,7 @@ use crate::models::video::{self, AnyClipPreset, VideoConfig};
 use crate::tasks::classify::Loss;
 use crate::train::{Common, Recipe, Section, check_positive, check_share};
 
-/// How clips become batches and losses. Every key has a default; a recipe says what differs.
+/// How clips become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct ClipsSection {
@@ -36,7 +36,7 @@ pub struct ClipsSection {
     pub loss: Loss,
     /// The same random changes for all frames of a clip. A flip turns left into right: not where classes have a direction.
     pub augment: Augment,
-    /// How frames are resized and normalised; the preset's way when none.
+    /// How frames are resized and normalised; the preset's if `None`.
     pub preprocess: Option<Preprocess>,
 }
 

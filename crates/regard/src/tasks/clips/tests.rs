@@ -5,7 +5,7 @@ use crate::device::cpu;
 use crate::random::{Purpose, generator};
 use crate::testing::noise_picture;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
-use crate::train::{Event, SingleProcess, TrainOptions, read_history};
+use crate::train::{SingleProcess, TrainEvent, TrainOptions, read_history};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn a_loss_that_is_not_finite_names_the_clips_of_its_batch() {
     let begin = run(&place, "huge.safetensors");
     std::fs::write(&begin, weights::to_bytes(&huge, &begin).unwrap()).unwrap();
     recipe.common.weights = Some(begin.display().to_string());
-    let mut watch = |_: Event| true;
+    let mut watch = |_: TrainEvent| true;
     let (folder, start) = (run(&place, "run"), TrainOptions::default());
     let error = train::train::<ClipClassification>(&folder, &recipe, start, &cpu(), &SingleProcess, &mut watch);
     let Err(Error::Diverged { samples, .. }) = error else { panic!("{error:?}") };

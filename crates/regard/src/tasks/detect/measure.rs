@@ -4,33 +4,33 @@ use burn::tensor::Device;
 
 use super::{DetectionPart, DetectionSamples, mistakes};
 use crate::data::{DetectionPreprocess, Loader, Order};
-use crate::evaluate::coco::{self, Detection, Diagnosis, Evaluation, Truth};
+use crate::evaluate::coco::{self, CocoDetection, CocoEvaluation, CocoTruth, Diagnosis};
 use crate::models::detect::Detector;
 use crate::report::{Figure as _, Findings, Line, Lines, Scale, Stroke, Table, classes};
 use crate::train::EvalReport;
 use crate::{Error, Pass};
 
-/// What a detector found in the pictures of a part, and what is there.
+/// Detections and annotations of the pictures of a part.
 #[derive(Clone, Debug, Default)]
 pub struct DetectionFindings {
     pub classes: Vec<String>,
     /// Ids of all pictures, also of those without objects.
     pub images: Vec<u64>,
-    pub truths: Vec<Truth>,
-    pub detections: Vec<Detection>,
+    pub truths: Vec<CocoTruth>,
+    pub detections: Vec<CocoDetection>,
 }
 
 impl DetectionFindings {
     /// # Errors
     /// As [`coco::evaluate`].
-    pub fn evaluate(&self) -> Result<Evaluation, Error> {
+    pub fn evaluate(&self) -> Result<CocoEvaluation, Error> {
         coco::evaluate(&self.images, self.classes.len(), &self.truths, &self.detections)
     }
 
-    /// What is wrong among the boxes that would be shown.
+    /// The mistakes among the boxes above the threshold.
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
-        let settings = coco::Settings { score: SHOWN_SCORE, worst: WORST };
+        let settings = coco::DiagnosisOptions { score: SHOWN_SCORE, worst: WORST };
         coco::diagnose(self.classes.len(), &self.truths, &self.detections, settings)
     }
 }
@@ -80,7 +80,7 @@ pub fn detect_all(
         for ((index, size), detections) in batch.indices.iter().zip(&batch.sizes).zip(detections) {
             let image = part.dataset.image_id(*index);
             found.images.push(image);
-            found.truths.extend(part.dataset.annotations(*index)?.iter().map(|one| Truth {
+            found.truths.extend(part.dataset.annotations(*index)?.iter().map(|one| CocoTruth {
                 id: one.id,
                 image,
                 class: numbers[one.class],
@@ -88,7 +88,7 @@ pub fn detect_all(
                 area: one.area,
                 crowd: one.crowd,
             }));
-            found.detections.extend(detections.iter().map(|one| Detection {
+            found.detections.extend(detections.iter().map(|one| CocoDetection {
                 image,
                 class: one.class,
                 bounds: one.bounds.coco(*size),
@@ -113,7 +113,7 @@ const WORST: usize = 20;
 /// When the picture of a mistake cannot be read any more.
 pub fn findings(
     found: &DetectionFindings,
-    evaluation: &Evaluation,
+    evaluation: &CocoEvaluation,
     diagnosis: &Diagnosis,
     part: &DetectionPart,
 ) -> Result<Findings, Error> {
@@ -133,7 +133,7 @@ pub fn findings(
 }
 
 /// Precision over recall of every class at an IoU of 0.5.
-fn curves(found: &DetectionFindings, evaluation: &Evaluation) -> Lines {
+fn curves(found: &DetectionFindings, evaluation: &CocoEvaluation) -> Lines {
     let line = |(class, name): (usize, &String)| Line {
         name: name.clone(),
         points: evaluation
@@ -152,9 +152,9 @@ fn curves(found: &DetectionFindings, evaluation: &Evaluation) -> Lines {
     }
 }
 
-/// How well each class is found, and the score from which on its boxes are worth showing.
+/// The metrics of each class, with its best score threshold.
 #[must_use]
-pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table {
+pub fn class_table(found: &DetectionFindings, evaluation: &CocoEvaluation) -> Table {
     let mut table = Table::new()
         .words("class")
         .numbers("objects")
@@ -188,7 +188,7 @@ pub fn class_table(found: &DetectionFindings, evaluation: &Evaluation) -> Table 
 /// As [`findings`].
 pub(super) fn report(
     found: &DetectionFindings,
-    evaluation: &Evaluation,
+    evaluation: &CocoEvaluation,
     (part, measured_on): (&DetectionPart, &str),
 ) -> Result<EvalReport, Error> {
     let diagnosis = found.diagnose();

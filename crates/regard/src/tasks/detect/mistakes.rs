@@ -8,7 +8,7 @@ use super::{DetectionFindings, DetectionPart};
 use crate::Error;
 use crate::data::Picture;
 use crate::evaluate::coco::{Diagnosis, FalseAlarm, Miss, Mistake};
-use crate::report::{BoxOrigin, Crop, CropSheet, Drawing, Figure as _};
+use crate::report::{BoxOrigin, CropSheet, Drawing, Figure as _, LabelledCrop};
 
 /// Crops in a row, and the pixels of one.
 const COLUMNS: usize = 5;
@@ -61,9 +61,9 @@ pub(super) fn figures(
 ) -> Result<Vec<(&'static str, Drawing)>, Error> {
     let pictures = Pictures::of(part);
     let score = diagnosis.settings.score;
-    let misses: Vec<Crop> =
+    let misses: Vec<LabelledCrop> =
         diagnosis.misses.iter().map(|miss| missed(found, miss, &pictures)).collect::<Result<_, _>>()?;
-    let alarms: Vec<Crop> =
+    let alarms: Vec<LabelledCrop> =
         diagnosis.false_alarms.iter().map(|alarm| invented(found, alarm, &pictures)).collect::<Result<_, _>>()?;
     let (missed, invented) = (diagnosis.missed, diagnosis.alarms);
     let sheets = [
@@ -93,7 +93,7 @@ fn alarm_title(shown: usize, all: usize, score: f64) -> String {
     }
 }
 
-fn missed(found: &DetectionFindings, miss: &Miss, pictures: &Pictures) -> Result<Crop, Error> {
+fn missed(found: &DetectionFindings, miss: &Miss, pictures: &Pictures) -> Result<LabelledCrop, Error> {
     let Miss { truth, nearest, overlap } = miss;
     let near = nearest.map_or("no box is near".into(), |near| {
         let (class, score) = (&found.classes[near.class], near.score);
@@ -106,10 +106,10 @@ fn missed(found: &DetectionFindings, miss: &Miss, pictures: &Pictures) -> Result
     let mut boxes = vec![(BoxOrigin::Annotation, truth.bounds)];
     boxes.extend(nearest.map(|near| (BoxOrigin::Detector, near.bounds)));
     let lines = vec![found.classes[truth.class].clone(), near, pictures.name(truth.image)];
-    Ok(Crop::around(&pictures.read(truth.image)?, &boxes, SIDE, lines))
+    Ok(LabelledCrop::around(&pictures.read(truth.image)?, &boxes, SIDE, lines))
 }
 
-fn invented(found: &DetectionFindings, alarm: &FalseAlarm, pictures: &Pictures) -> Result<Crop, Error> {
+fn invented(found: &DetectionFindings, alarm: &FalseAlarm, pictures: &Pictures) -> Result<LabelledCrop, Error> {
     let FalseAlarm { detection, mistake, nearest, overlap } = alarm;
     let reason = match (mistake, nearest) {
         (Mistake::Duplicate, _) => "was found already".into(),
@@ -122,7 +122,7 @@ fn invented(found: &DetectionFindings, alarm: &FalseAlarm, pictures: &Pictures) 
     boxes.push((BoxOrigin::Detector, detection.bounds));
     let title = format!("{} {:.2}", found.classes[detection.class], detection.score);
     let lines = vec![title, reason, pictures.name(detection.image)];
-    Ok(Crop::around(&pictures.read(detection.image)?, &boxes, SIDE, lines))
+    Ok(LabelledCrop::around(&pictures.read(detection.image)?, &boxes, SIDE, lines))
 }
 
 /// The lists of misses and of false alarms.

@@ -21,18 +21,18 @@ use burn::tensor::Device;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::training_batches::TrainingBatches;
 use crate::Error;
-use crate::cost::Convention;
 use crate::data::dataset::Origin;
 use crate::data::detection::{self, DetectionDataset};
-use crate::data::{DetectionPreprocess, Loader, Order, Part};
+use crate::data::{DetectionPreprocess, Loader, Part};
 use crate::evaluate::{Metric, coco};
 use crate::models::detect::{Detector, DetectorConfig};
 use crate::report::Findings;
 use crate::train::{
-    self, Common, EvalReport, EvalRequest, Measured, ModelCost, Share, Split, Steps, Task, Validation, no_part,
+    self, Common, EvalReport, EvalRequest, Measured, ModelCost, NamedModel, Share, Split, Steps, Task, no_part,
 };
-use crate::weights::{self, LoadedDetector};
+use crate::weights::{self, LoadedDetector, Progress};
 
 /// A recipe of detection.
 pub type Recipe = train::Recipe<DetectSection>;
@@ -90,13 +90,10 @@ impl ObjectDetection {
     /// Opens the data of a recipe and makes the detector fit its classes.
     ///
     /// # Errors
-    /// When there is no such data, or the detector cannot be so.
+    /// When there is no such data, or the detector cannot be configured for it.
     pub fn of(recipe: &Recipe) -> Result<Self, Error> {
         let part = |part, most| Ok::<_, Error>(DetectionPart::first(detection::open(&recipe.common.data, part)?, most));
-        let (train, validation) = match recipe.common.validation {
-            Validation::Part => (Part::Train, Part::Validation),
-            Validation::Test => (Part::TrainAndValidation, Part::Test),
-        };
+        let [train, validation] = recipe.common.validation.parts();
         let DetectSection { pictures, test_pictures, keep_empty, .. } = recipe.own;
         let mut train = part(train, pictures)?;
         if !keep_empty {
@@ -107,22 +104,24 @@ impl ObjectDetection {
         Ok(Self { recipe: recipe.clone(), train, validation, test, config, preprocess })
     }
 
-    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<DetectionSamples>, Error> {
-        let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
-        if !batch.is_multiple_of(accumulate * ranks) {
-            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
-            return Err(Error::config("batch", reason));
+    fn training(&self) -> TrainingBatches<'_> {
+        TrainingBatches {
+            common: &self.recipe.common,
+            items: "pictures",
+            samples: self.train.len(),
+            batch: self.recipe.own.batch,
+            repeats: 1,
         }
-        let seed = self.recipe.common.seed;
-        let order =
-            Order { samples: self.train.len(), batch: batch / accumulate, repeats: 1, seed: Some(seed), rank, ranks };
-        order.validate()?;
+    }
+
+    fn learning(&self, share: Share) -> Result<Loader<DetectionSamples>, Error> {
+        let order = self.training().order(share)?;
         let samples = DetectionSamples {
             dataset: self.train.dataset.clone(),
             indices: self.train.indices.clone(),
             preprocess: self.preprocess,
             augment: Some(self.recipe.own.augment.clone()),
-            seed,
+            seed: self.recipe.common.seed,
         };
         Ok(Loader { samples, order, workers: self.recipe.own.workers })
     }
@@ -221,21 +220,11 @@ impl Task for ObjectDetection {
     }
 
     fn epoch_steps(&self, ranks: usize) -> Result<usize, Error> {
-        let steps = self.learning(Share { rank: 0, ranks })?.order.steps() / self.recipe.common.accumulate;
-        if steps == 0 {
-            let reason =
-                format!("{} training pictures are less than a batch of {}", self.train.len(), self.recipe.own.batch);
-            return Err(Error::config("batch", reason));
-        }
-        Ok(steps)
+        self.training().epoch_steps(ranks)
     }
 
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, DetectionBatch> {
-        let accumulate = self.recipe.common.accumulate;
-        match self.learning(share) {
-            Ok(loader) => train::grouped(loader.epoch(epoch, first * accumulate), accumulate),
-            Err(error) => Box::new(std::iter::once(Err(error))),
-        }
+        self.training().steps(self.learning(share), epoch, first)
     }
 
     fn measure(
@@ -246,12 +235,7 @@ impl Task for ObjectDetection {
         watch: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Measured>, Error> {
         let part = self.part(split);
-        let due = match split {
-            Split::Validation { epoch } => {
-                epoch.is_multiple_of(self.recipe.own.measure_every) || epoch == self.recipe.common.epochs
-            }
-            Split::Test => true,
-        };
+        let due = split.is_due(self.recipe.own.measure_every, self.recipe.common.epochs);
         if part.is_empty() || !due {
             return Ok(None);
         }
@@ -283,19 +267,21 @@ impl Task for ObjectDetection {
         evaluate_detector(&source.load(device)?, &data, device, watch)
     }
 
+    fn named_model(name: &str, progress: &mut dyn FnMut(Progress)) -> Result<Option<Box<dyn NamedModel>>, Error> {
+        if !weights::is_detector(name) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(weights::resolve_detector(name, progress)?)))
+    }
+
     fn cost(&self) -> Result<ModelCost, Error> {
         let size = self.preprocess.size(self.config.image());
-        let ledger = self.config.ledger(size)?;
-        let multiply_adds = Some(ledger.total(Convention::MultiplyAdds));
-        Ok(ModelCost { parameters: ledger.parameters(), multiply_adds })
+        Ok((&self.config.ledger(size)?).into())
     }
 
     fn facts(&self) -> Vec<(String, String)> {
         let parameters = self.cost().map(|cost| cost.parameters.to_string());
-        let validation = match self.recipe.common.validation {
-            Validation::Part => self.validation.len().to_string(),
-            Validation::Test => "the test pictures: the best epoch was chosen on them".into(),
-        };
+        let validation = self.recipe.common.validation.fact(self.validation.len().to_string(), "pictures");
         let facts = [
             ("parameters", parameters.unwrap_or_default()),
             ("classes", self.train.dataset.classes().len().to_string()),

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::models::detect::{Detector, DetectorConfig, LossCounts, LossDraw};
 use crate::train::{Losses, Objective};
 
-/// How a detector learns.
+/// The losses of a detector.
 #[derive(Clone, Debug)]
 pub struct DetectionLoss {
     config: DetectorConfig,

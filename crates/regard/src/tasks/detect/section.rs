@@ -7,7 +7,7 @@ use crate::data::{DetectionAugment, DetectionPreprocess};
 use crate::models::detect::{self, DetectorConfig};
 use crate::train::{Common, Recipe, Section, check_positive};
 
-/// How pictures with boxes become batches. Every key has a default; a recipe says what differs.
+/// How pictures with boxes become batches. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct DetectSection {
@@ -26,7 +26,7 @@ pub struct DetectSection {
     /// Weights of a classifier for the trunk: a file, or a model by any of its names.
     pub trunk: Option<String>,
     pub augment: DetectionAugment,
-    /// How pictures are resized and normalised; the preset's way when none.
+    /// How pictures are resized and normalised; the preset's if `None`.
     pub preprocess: Option<DetectionPreprocess>,
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
-use crate::train::{Event, SingleProcess, TrainOptions, read_history};
+use crate::train::{SingleProcess, TrainEvent, TrainOptions, read_history};
 use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ fn recipe(model: &str) -> Recipe {
     Recipe::from_toml(&text).unwrap()
 }
 
-/// What a run leaves for whoever uses its weights.
+/// The files of a run that are needed to use its weights.
 const FILES: [&str; 6] =
     ["best.safetensors", "last.safetensors", "recipe.toml", "model.toml", "preprocess.toml", "classes.txt"];
 
@@ -116,7 +116,7 @@ fn a_loss_that_is_not_finite_names_the_pictures_of_its_batch() {
     fs::write(&begin, weights::to_bytes(&huge, &begin).unwrap()).unwrap();
     recipe.common.weights = Some(begin.display().to_string());
     let folder = place.run("run");
-    let mut watch = |_: Event| true;
+    let mut watch = |_: TrainEvent| true;
     let error =
         train::train::<ObjectDetection>(&folder, &recipe, TrainOptions::default(), &cpu(), &SingleProcess, &mut watch)
             .unwrap_err();
@@ -209,9 +209,9 @@ fn every_mistake_is_drawn_with_its_boxes_and_said_in_words() {
         let image = dataset.image_id(index);
         found.images.push(image);
         for one in dataset.annotations(index).unwrap() {
-            let detection = |class, bounds, score| coco::Detection { image, class, bounds, score };
+            let detection = |class, bounds, score| coco::CocoDetection { image, class, bounds, score };
             let [x, y, w, h] = one.bounds;
-            let truth = coco::Truth {
+            let truth = coco::CocoTruth {
                 id: one.id,
                 image,
                 class: one.class,

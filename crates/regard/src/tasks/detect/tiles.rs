@@ -7,7 +7,7 @@ use crate::data::{Bounds, Detection, DetectionPreprocess, Picture};
 use crate::models::detect::Detector;
 use crate::{Error, Pass};
 
-/// How a picture is cut.
+/// How a picture is cut into tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tiles {
     /// Rows and columns of a tile, in pixels of the picture.

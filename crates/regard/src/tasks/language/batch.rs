@@ -25,12 +25,12 @@ pub struct LanguageBatch {
 
 /// Selects which tokens are masked; causal models predict all tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawId {
+pub struct MaskDraw {
     pub seed: u64,
     pub epoch: u64,
 }
 
-impl DrawId {
+impl MaskDraw {
     /// For evaluation: the same tokens are masked in every epoch of every run.
     pub const MEASURED: Self = Self { seed: 0, epoch: u64::MAX };
 }
@@ -56,7 +56,7 @@ impl Collate<'_> {
     ///
     /// # Panics
     /// When there are no samples, or a masked model has a tokenizer without a mask.
-    pub fn batch(&self, samples: &[Vec<u32>], indices: &[usize], draw: DrawId) -> LanguageBatch {
+    pub fn batch(&self, samples: &[Vec<u32>], indices: &[usize], draw: MaskDraw) -> LanguageBatch {
         let rows: Vec<TokenSample> = indices
             .iter()
             .map(|&index| match self.direction {
@@ -90,7 +90,7 @@ impl Collate<'_> {
     }
 
     /// Masked: some tokens from all others, at least one per sample.
-    fn masked(&self, sample: &[u32], index: usize, draw: DrawId) -> TokenSample {
+    fn masked(&self, sample: &[u32], index: usize, draw: MaskDraw) -> TokenSample {
         let mask = self.tokenizer.mask().expect("a masked model has a tokenizer with a mask");
         let mut random = generator(draw.seed, Purpose::Mask, [draw.epoch, index as u64]);
         let mut seen = [&[self.tokenizer.begin()], sample, &[self.tokenizer.end()]].concat();
@@ -126,7 +126,7 @@ mod tests {
         (0..count).map(|sample| (0..20 + sample % 3).map(|at| 5 + ((sample * 7 + at) % 80) as u32).collect()).collect()
     }
 
-    const DRAW: DrawId = DrawId { seed: 3, epoch: 2 };
+    const DRAW: MaskDraw = MaskDraw { seed: 3, epoch: 2 };
 
     #[test]
     fn a_causal_model_predicts_the_token_after_each_and_the_end() {
@@ -179,8 +179,8 @@ mod tests {
         for (row, index) in [4, 8, 0].into_iter().enumerate() {
             assert_eq!(together.tokens.sentence(row), alone(index, DRAW));
         }
-        assert_ne!(alone(4, DRAW), alone(4, DrawId { epoch: 3, ..DRAW }));
-        assert_ne!(alone(4, DRAW), alone(4, DrawId { seed: 4, ..DRAW }));
+        assert_ne!(alone(4, DRAW), alone(4, MaskDraw { epoch: 3, ..DRAW }));
+        assert_ne!(alone(4, DRAW), alone(4, MaskDraw { seed: 4, ..DRAW }));
         assert_eq!(collate.batch(&[vec![5]], &[0], DRAW).targets, [5]);
     }
 }

@@ -10,7 +10,7 @@ mod batch;
 mod bundle;
 mod section;
 
-pub use batch::{Collate, DrawId, LanguageBatch};
+pub use batch::{Collate, LanguageBatch, MaskDraw};
 pub use bundle::{Continuation, Filling, LanguageBundle};
 pub use section::LanguageSection;
 
@@ -182,7 +182,7 @@ fn token_loss(
 ) -> TokenLoss {
     let (mut loss, batches) = (TokenLoss::default(), samples.buckets.in_order());
     for (done, indices) in batches.iter().enumerate() {
-        let batch = collate.batch(&samples.tokens, indices, DrawId::MEASURED);
+        let batch = collate.batch(&samples.tokens, indices, MaskDraw::MEASURED);
         let logits = model.logits_at(&batch.tokens, &batch.positions, &mut Pass::silent());
         let targets: Vec<Option<u32>> = batch.targets.into_iter().map(Some).collect();
         loss.add(logits.unsqueeze(), &targets);
@@ -244,7 +244,7 @@ impl Task for Language {
 
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, LanguageBatch> {
         let steps = shares(&self.train.buckets, epoch, self.recipe.common.accumulate, share);
-        let draw = DrawId { seed: self.recipe.common.seed, epoch: epoch as u64 };
+        let draw = MaskDraw { seed: self.recipe.common.seed, epoch: epoch as u64 };
         let batches = move |step: Vec<Vec<usize>>| {
             Ok(step.iter().map(|batch| self.collate().batch(&self.train.tokens, batch, draw)).collect())
         };
@@ -287,8 +287,7 @@ impl Task for Language {
             return Err(no_part(request.part, "has no token"));
         }
         let values = values(&token_loss(bundle.model(), &samples, &collate, watch));
-        let shown = |metric: &Metric| (metric.label.to_string(), metric.show(values[metric.name.as_ref()]));
-        let mut lines: Vec<(String, String)> = Self::METRICS.iter().map(shown).collect();
+        let mut lines = Self::shown(&values);
         lines.push(("lines".into(), samples.lines.len().to_string()));
         Ok(EvalReport { lines, json: serde_json::to_value(values).expect("plain data"), figures: Vec::new() })
     }

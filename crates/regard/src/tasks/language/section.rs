@@ -6,7 +6,7 @@ use super::Recipe;
 use crate::Error;
 use crate::data::text::{FEWEST, Pieces};
 use crate::models::language_model::{self, LanguageModelConfig};
-use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
+use crate::train::{Common, Optimiser, Schedule, ScheduleShape, Section, check_positive, check_share};
 
 /// How lines of text become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Section for LanguageSection {
             epochs: 10,
             clip: 1.0,
             optimiser: Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.01 },
-            schedule: Schedule { shape: Shape::Cosine, warmup: 1.0, ..Schedule::default() },
+            schedule: Schedule { shape: ScheduleShape::Cosine, warmup: 1.0, ..Schedule::default() },
             ..Common::default()
         }
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::data::text::Pieces;
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
-use crate::train::{Optimiser, Schedule, Shape, read_history};
+use crate::train::{Optimiser, Schedule, ScheduleShape, read_history};
 use std::fs;
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ fn by_heart(workspace: &Workspace, model: &str) -> Recipe {
     let mut recipe = workspace.recipe(model).with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 150;
     recipe.common.optimiser = Optimiser::Adamw { rate: 3e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
-    recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
+    recipe.common.schedule = Schedule { shape: ScheduleShape::Constant, warmup: 3.0, ..Schedule::default() };
     recipe.own.tokens = 200;
     recipe
 }

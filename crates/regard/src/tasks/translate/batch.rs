@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::data::Tokens;
-use crate::data::text::{Buckets, Pair, Tokenizer};
+use crate::data::text::{Buckets, SentencePair, Tokenizer};
 
 /// A sentence and its translation, in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +45,8 @@ impl TextBatch {
 }
 
 /// Tokenizes sentence pairs.
-pub(super) fn examples(pairs: &[Pair], [source, target]: &[Tokenizer; 2]) -> Result<Vec<Example>, Error> {
-    let example = |pair: &Pair| {
+pub(super) fn examples(pairs: &[SentencePair], [source, target]: &[Tokenizer; 2]) -> Result<Vec<Example>, Error> {
+    let example = |pair: &SentencePair| {
         let mut tokens = source.encode(&pair.source)?;
         tokens.push(source.end());
         Ok(Example { source: tokens, target: target.encode(&pair.target)? })

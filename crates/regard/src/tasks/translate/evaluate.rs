@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Recipe, token_loss};
 use crate::Error;
-use crate::data::text::{Pair, read, with_references};
+use crate::data::text::{SentencePair, read, with_references};
 use crate::evaluate::{TranslationScore, score};
 use crate::tasks::sentences::text_part;
 use crate::train::{EvalReport, EvalRequest};
@@ -17,13 +17,14 @@ use crate::translate::Bundle;
 const TOKENS: usize = 2000;
 
 #[derive(Serialize)]
-struct Report {
+struct TranslationReport {
     #[serde(flatten)]
     score: TranslationScore,
     /// Per token, given all previous tokens.
     perplexity: f64,
     /// Fraction of right predictions.
-    tokens_foreseen: f64,
+    #[serde(rename = "tokens_foreseen")]
+    token_accuracy: f64,
     references: usize,
     beam: usize,
     seconds: f64,
@@ -37,7 +38,7 @@ pub(super) fn evaluate(
 ) -> Result<EvalReport, Error> {
     let pairs = read(Path::new(request.data), text_part(request.part)?, &recipe.own.languages())?;
     let bundle = Bundle::open(request.folder, device)?;
-    let pairs: Vec<Pair> =
+    let pairs: Vec<SentencePair> =
         pairs.into_iter().filter(|pair| !pair.source.is_empty() && !pair.target.is_empty()).collect();
     let start = Instant::now();
     let referenced = with_references(&pairs);
@@ -48,10 +49,10 @@ pub(super) fn evaluate(
     let seconds = start.elapsed().as_secs_f64();
     let references: Vec<Vec<String>> = referenced.iter().map(|one| one.references.clone()).collect();
     let loss = token_loss(&bundle, &pairs, TOKENS)?;
-    let report = Report {
+    let report = TranslationReport {
         score: score(&best, &references),
         perplexity: loss.loss().exp(),
-        tokens_foreseen: loss.top1(),
+        token_accuracy: loss.top1(),
         references: references.iter().map(Vec::len).sum(),
         beam: search.beam,
         seconds,
@@ -63,16 +64,16 @@ pub(super) fn evaluate(
     })
 }
 
-impl Report {
+impl TranslationReport {
     fn lines(&self) -> Vec<(String, String)> {
-        let Self { score, perplexity, tokens_foreseen, references, beam, seconds } = self;
+        let Self { score, perplexity, token_accuracy, references, beam, seconds } = self;
         let precisions = score.precisions.map(|precision| format!("{precision:.1}")).join(" / ");
         let lines = [
             ("BLEU", format!("{:.2}", score.bleu)),
             ("chrF", format!("{:.2}", score.chrf)),
             ("precisions", format!("{precisions} (brevity {:.3})", score.brevity_penalty)),
             ("perplexity", format!("{perplexity:.3}")),
-            ("tokens", format!("{:.2} % predicted", 100.0 * tokens_foreseen)),
+            ("tokens", format!("{:.2} % predicted", 100.0 * token_accuracy)),
             ("sentences", format!("{} with {references} references, beam {beam}", score.sentences)),
             ("speed", format!("{:.1} sentences/s", score.sentences as f64 / seconds)),
         ];

@@ -1,6 +1,6 @@
 //! Translation: a sentence in, a sentence of another language out.
 //!
-//! A sample is a [`Pair`] of sentences; pairs of similar length become batches within a budget of tokens ([`Buckets`]).
+//! A sample is a [`SentencePair`] of sentences; pairs of similar length become batches within a budget of tokens ([`Buckets`]).
 
 mod batch;
 mod evaluate;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use super::TokenLoss;
 use super::sentences::{shares, with_weights};
-use crate::data::text::{Buckets, Pair, Tokenizer, with_references};
+use crate::data::text::{Buckets, SentencePair, Tokenizer, with_references};
 use crate::evaluate::{Better, Metric, Unit, score};
 use crate::function::cross_entropy;
 use crate::models::translator::{Translator, TranslatorConfig};
@@ -58,14 +58,14 @@ impl Objective for NextTokenLoss {
 /// A part of the data, as words and as tokens.
 #[derive(Clone, Debug)]
 struct Measuring {
-    pairs: Vec<Pair>,
+    pairs: Vec<SentencePair>,
     examples: Vec<Example>,
     buckets: Buckets,
 }
 
 /// The translation task: the sentences and the model of a recipe.
 #[derive(Clone, Debug)]
-pub struct Translation {
+pub struct SentenceTranslation {
     recipe: Recipe,
     tokenizers: [Tokenizer; 2],
     config: TranslatorConfig,
@@ -80,7 +80,7 @@ pub struct Translation {
     shared: usize,
 }
 
-impl Translation {
+impl SentenceTranslation {
     fn of(recipe: &Recipe, kept: Option<[Tokenizer; 2]>) -> Result<Self, Error> {
         let Pairs { train: train_pairs, validation: validation_pairs, test: test_pairs, shared } = Pairs::of(recipe)?;
         let tokenizers = match kept {
@@ -90,7 +90,7 @@ impl Translation {
         let config = recipe.model(tokenizers.each_ref().map(Tokenizer::vocabulary))?;
         let TranslateSection { longest, tokens, .. } = recipe.own;
         let seed = recipe.common.seed;
-        let fitting = |pairs: &[Pair]| -> Result<Vec<Example>, Error> {
+        let fitting = |pairs: &[SentencePair]| -> Result<Vec<Example>, Error> {
             let mut examples = examples(pairs, &tokenizers)?;
             examples.retain(|example| {
                 let lengths = [example.source.len() - 1, example.target.len()];
@@ -98,7 +98,7 @@ impl Translation {
             });
             Ok(examples)
         };
-        let measuring = |pairs: Vec<Pair>| -> Result<Measuring, Error> {
+        let measuring = |pairs: Vec<SentencePair>| -> Result<Measuring, Error> {
             let examples = fitting(&pairs)?;
             let buckets = buckets(&examples, tokens, seed)?;
             Ok(Measuring { pairs, examples, buckets })
@@ -127,7 +127,7 @@ impl Translation {
     }
 
     /// BLEU of greedy translations.
-    fn bleu(&self, model: &Translator, pairs: &[Pair], device: &Device) -> Result<f64, Error> {
+    fn bleu(&self, model: &Translator, pairs: &[SentencePair], device: &Device) -> Result<f64, Error> {
         let bundle = Bundle::new(self.config.clone(), model.clone(), self.tokenizers.clone())?;
         let referenced = with_references(pairs);
         let sources: Vec<&str> = referenced.iter().map(|one| one.source.as_str()).collect();
@@ -139,8 +139,8 @@ impl Translation {
     }
 }
 
-fn tokenizers(recipe: &Recipe, pairs: &[Pair]) -> Result<[Tokenizer; 2], Error> {
-    type Side = fn(&Pair) -> &str;
+fn tokenizers(recipe: &Recipe, pairs: &[SentencePair]) -> Result<[Tokenizer; 2], Error> {
+    type Side = fn(&SentencePair) -> &str;
     let TranslateSection { pieces, vocabulary, joint, ref tokenizer, .. } = recipe.own;
     let train = |sides: &[Side]| {
         let sentences: Vec<&str> = sides.iter().flat_map(|side| pairs.iter().map(side)).collect();
@@ -160,7 +160,7 @@ fn tokenizers(recipe: &Recipe, pairs: &[Pair]) -> Result<[Tokenizer; 2], Error> 
     }
 }
 
-impl Task for Translation {
+impl Task for SentenceTranslation {
     const NAME: &'static str = "translate";
     const ALIASES: &'static [&'static str] = &["translation"];
     const METRICS: &'static [Metric] = &[
@@ -282,7 +282,7 @@ impl Task for Translation {
 ///
 /// # Errors
 /// When a sentence cannot be tokenized.
-pub fn token_loss(bundle: &Bundle, pairs: &[Pair], tokens: usize) -> Result<TokenLoss, Error> {
+pub fn token_loss(bundle: &Bundle, pairs: &[SentencePair], tokens: usize) -> Result<TokenLoss, Error> {
     let mut examples = examples(pairs, bundle.tokenizers())?;
     examples.retain(|example| example.source.len().max(example.target.len() + 1) <= tokens);
     let (mut loss, target) = (TokenLoss::default(), &bundle.tokenizers()[1]);

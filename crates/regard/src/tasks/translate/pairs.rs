@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use super::Recipe;
 use crate::Error;
-use crate::data::text::{Pair, TextPart, has_part, read};
+use crate::data::text::{SentencePair, TextPart, has_part, read};
 use crate::tasks::sentences::Parts;
 
 /// Pairs to train on, to choose the best epoch by, and to measure at the end.
 #[derive(Debug)]
 pub(super) struct Pairs {
-    pub train: Vec<Pair>,
-    pub validation: Vec<Pair>,
-    pub test: Option<Vec<Pair>>,
+    pub train: Vec<SentencePair>,
+    pub validation: Vec<SentencePair>,
+    pub test: Option<Vec<SentencePair>>,
     /// Number of training pairs that were dropped because another part has one of their sentences.
     pub shared: usize,
 }
@@ -26,7 +26,7 @@ impl Pairs {
         let mut parts = Parts::read(recipe.common.validation, has, |part| read(path, part, &languages))?;
         parts.truncate(recipe.own.pairs, recipe.own.test_pairs);
         let Parts { train, validation, test } = parts;
-        let mut train: Vec<Pair> = std::iter::repeat_n(train, recipe.own.repeat).flatten().collect();
+        let mut train: Vec<SentencePair> = std::iter::repeat_n(train, recipe.own.repeat).flatten().collect();
         for name in &recipe.own.more {
             train.extend(read(&further(path, name), TextPart::Train, &languages)?);
         }
@@ -50,7 +50,7 @@ fn further(data: &Path, name: &str) -> PathBuf {
 struct Sentences([HashSet<String>; 2]);
 
 impl Sentences {
-    fn of<'a>(pairs: impl Iterator<Item = &'a Pair>) -> Self {
+    fn of<'a>(pairs: impl Iterator<Item = &'a SentencePair>) -> Self {
         let mut sentences = Self(Default::default());
         for pair in pairs {
             for (all, side) in sentences.0.iter_mut().zip([&pair.source, &pair.target]) {
@@ -60,7 +60,7 @@ impl Sentences {
         sentences
     }
 
-    fn has_side_of(&self, pair: &Pair) -> bool {
+    fn has_side_of(&self, pair: &SentencePair) -> bool {
         self.0.iter().zip([&pair.source, &pair.target]).any(|(all, side)| all.contains(&letters(side)))
     }
 }

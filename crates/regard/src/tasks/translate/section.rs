@@ -6,7 +6,7 @@ use super::Recipe;
 use crate::Error;
 use crate::data::text::{FEWEST, Languages, Pieces};
 use crate::models::translator::{self, TranslatorConfig};
-use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
+use crate::train::{Common, Optimiser, Schedule, ScheduleShape, Section, check_positive, check_share};
 
 /// How sentences become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ impl Section for TranslateSection {
             epochs: 20,
             clip: 1.0,
             optimiser: Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 },
-            schedule: Schedule { shape: Shape::InverseSquareRoot, warmup: 1.0, ..Schedule::default() },
+            schedule: Schedule { shape: ScheduleShape::InverseSquareRoot, warmup: 1.0, ..Schedule::default() },
             ..Common::default()
         }
     }

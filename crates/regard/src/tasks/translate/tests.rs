@@ -2,7 +2,7 @@ use super::*;
 use crate::data::text::{Pieces, TextPart, read};
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
-use crate::train::{Optimiser, Outcome, Schedule, Shape, read_history};
+use crate::train::{Optimiser, Schedule, ScheduleShape, TrainOutcome, read_history};
 use crate::weights;
 use std::fs;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ fn a_run_that_was_stopped_anywhere_ends_byte_for_byte_like_one_that_was_not() {
     let mut recurrent = rich.clone();
     (recurrent.common.model, recurrent.common.set) = ("rnnsearch-nano".into(), small);
     for recipe in [rich, recurrent] {
-        assert_stops_change_nothing::<Translation>(workspace.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
+        assert_stops_change_nothing::<SentenceTranslation>(workspace.0.path(), &recipe, &FILES, &[&[1], &[2, 4]]);
     }
 }
 
@@ -88,9 +88,9 @@ fn sentences_are_learned_by_heart_and_translated() {
     let mut recipe = workspace.recipe().with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 40;
     recipe.common.optimiser = Optimiser::Adamw { rate: 5e-3, betas: [0.9, 0.98], epsilon: 1e-9, decay: 0.0 };
-    recipe.common.schedule = Schedule { shape: Shape::Constant, warmup: 3.0, ..Schedule::default() };
+    recipe.common.schedule = Schedule { shape: ScheduleShape::Constant, warmup: 3.0, ..Schedule::default() };
     (recipe.own.tokens, recipe.own.smoothing, recipe.own.bleu_every) = (200, 0.0, 40);
-    assert_eq!(train_until::<Translation>(&workspace.run("run"), &recipe, None), Outcome::Finished);
+    assert_eq!(train_until::<SentenceTranslation>(&workspace.run("run"), &recipe, None), TrainOutcome::Finished);
     let history = read_history(&workspace.run("run")).unwrap();
     assert!(history.steps.last().unwrap().loss < 0.1 * history.steps[0].loss);
     assert!(
@@ -118,7 +118,7 @@ fn a_run_that_was_tampered_with_is_told() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe();
     recipe.common.epochs = 1;
-    train_until::<Translation>(&workspace.run("run"), &recipe, None);
+    train_until::<SentenceTranslation>(&workspace.run("run"), &recipe, None);
     let error_with = |name: &str, bytes: &[u8]| {
         let path = workspace.run("run").join(name);
         let whole = fs::read(&path).unwrap();
@@ -144,7 +144,7 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
     let workspace = Workspace::new();
     let mut recipe = workspace.recipe().with("set.dropout", "0.0").unwrap();
     recipe.common.epochs = 2;
-    let task = Translation::of(&recipe, None).unwrap();
+    let task = SentenceTranslation::of(&recipe, None).unwrap();
     // both runs start with weights of a file: random ones come from a generator that the two threads would share
     let (_, fresh) = task.begin(false, &cpu()).unwrap();
     let begin = workspace.run("begin.safetensors");
@@ -155,7 +155,7 @@ fn two_processes_with_different_numbers_of_tokens_learn_what_one_learns() {
         steps.map(|step| step.unwrap().iter().map(TextBatch::tokens).sum()).collect()
     };
     assert_ne!(tokens(0), tokens(1));
-    assert_two_learn_as_one::<Translation>(workspace.0.path(), &recipe);
+    assert_two_learn_as_one::<SentenceTranslation>(workspace.0.path(), &recipe);
 }
 
 #[test]

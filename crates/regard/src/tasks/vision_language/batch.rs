@@ -13,12 +13,12 @@ use crate::data::vision_language::RegionFeatures;
 use crate::models::vision_language::{Regions, VisionLanguageInput, Wanted};
 use crate::random::{Purpose, generator};
 
-/// What a model sees of a word that it has to find (BERT, section 3.1): the token that hides it so often, another one so often,
+/// What replaces a masked word (BERT, section 3.1): the mask token so often, another one so often,
 /// and otherwise the word itself.
 const HIDDEN: f64 = 0.8;
 const REPLACED: f64 = 0.1;
 
-/// How hidden words and regions are drawn.
+/// How masked words and regions are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Masking {
     /// Share of the words or regions.
@@ -45,9 +45,9 @@ pub struct RegionBatch {
     pictures: Vec<u8>,
 }
 
-/// What is to be found.
+/// The targets of a goal.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Targets {
+pub enum GoalTargets {
     /// The right tokens of the wanted words.
     Words(Vec<u32>),
     /// `[P, F]`
@@ -67,13 +67,13 @@ pub struct VisionLanguageBatch {
     words: Words,
     regions: Option<RegionBatch>,
     wanted: Wanted,
-    pub targets: Targets,
+    pub targets: GoalTargets,
     /// Indices in the dataset.
     pub indices: Vec<usize>,
 }
 
 impl VisionLanguageBatch {
-    /// What is drawn of a text depends on its draw alone, not on the others.
+    /// The draws of a text do not depend on the other texts of the batch.
     ///
     /// # Panics
     /// When there is no text, or one was prepared without what the goal needs.
@@ -98,7 +98,7 @@ impl VisionLanguageBatch {
                     .flat_map(|(row, found)| found.iter().map(move |(place, token)| (row * length + place, *token)));
                 let (places, tokens) = all.unzip();
                 wanted.words = places;
-                Targets::Words(tokens)
+                GoalTargets::Words(tokens)
             }
             Goal::RegionFeatures | Goal::RegionClasses | Goal::RegionKl => {
                 shown.extend(texts.iter().map(|text| text.text.clone()));
@@ -116,7 +116,11 @@ impl VisionLanguageBatch {
                 }
                 regions.masked = vec![false; texts.len() * regions.length];
                 wanted.regions.iter().for_each(|at| regions.masked[*at] = true);
-                if goal == Goal::RegionFeatures { Targets::Features(features) } else { Targets::Classes(classes) }
+                if goal == Goal::RegionFeatures {
+                    GoalTargets::Features(features)
+                } else {
+                    GoalTargets::Classes(classes)
+                }
             }
             Goal::Matching | Goal::Alignment => {
                 wanted.matching = goal == Goal::Matching;
@@ -125,12 +129,12 @@ impl VisionLanguageBatch {
                     let wrong = text.wrong.as_ref().filter(|_| !text.is_matched);
                     wrong.unwrap_or(&text.text).clone()
                 }));
-                Targets::Matched(texts.iter().map(|text| text.is_matched || text.wrong.is_none()).collect())
+                GoalTargets::Matched(texts.iter().map(|text| text.is_matched || text.wrong.is_none()).collect())
             }
             Goal::Answer => {
                 wanted.answer = true;
                 shown.extend(texts.iter().map(|text| text.text.clone()));
-                Targets::Answers(texts.iter().map(|text| text.answers.clone()).collect())
+                GoalTargets::Answers(texts.iter().map(|text| text.answers.clone()).collect())
             }
         };
         let indices = texts.iter().map(|text| text.index).collect();
@@ -157,7 +161,7 @@ impl VisionLanguageBatch {
             words: Words::of(&shown),
             regions: RegionBatch::of(texts.iter().map(|(text, _)| text.regions.as_slice())),
             wanted: Wanted { words, ..Wanted::default() },
-            targets: Targets::Words(targets),
+            targets: GoalTargets::Words(targets),
             indices: texts.iter().map(|(text, _)| text.index).collect(),
         }
     }
@@ -180,7 +184,7 @@ impl VisionLanguageBatch {
             words: Words::of(&shown),
             regions: RegionBatch::of(pairs.iter().map(|(_, regions)| *regions)),
             wanted,
-            targets: Targets::Matched(Vec::new()),
+            targets: GoalTargets::Matched(Vec::new()),
             indices: Vec::new(),
         }
     }
@@ -206,10 +210,10 @@ impl VisionLanguageBatch {
     #[must_use]
     pub fn elements(&self) -> usize {
         match &self.targets {
-            Targets::Words(tokens) => tokens.len(),
-            Targets::Features(_) | Targets::Classes(_) => self.wanted.regions.len(),
-            Targets::Matched(matched) => matched.len(),
-            Targets::Answers(answers) => answers.iter().filter(|answers| !answers.is_empty()).count(),
+            GoalTargets::Words(tokens) => tokens.len(),
+            GoalTargets::Features(_) | GoalTargets::Classes(_) => self.wanted.regions.len(),
+            GoalTargets::Matched(matched) => matched.len(),
+            GoalTargets::Answers(answers) => answers.iter().filter(|answers| !answers.is_empty()).count(),
         }
     }
 
@@ -344,7 +348,7 @@ mod tests {
         let texts: Vec<PreparedText> =
             (0..300).map(|draw| text(draw, &[2, 10, 11, 12, 13, 14, 15, 3], vec![picture(2, 0.0)])).collect();
         let batch = VisionLanguageBatch::new(&texts, Goal::Words, &masking(0.3));
-        let Targets::Words(tokens) = &batch.targets else { panic!("words are wanted") };
+        let GoalTargets::Words(tokens) = &batch.targets else { panic!("words are wanted") };
         assert_eq!((tokens.len(), batch.wanted.words.len(), batch.elements()), (600, 600, 600));
         let mut hidden = 0;
         for (at, token) in batch.wanted.words.iter().zip(tokens) {
@@ -364,7 +368,7 @@ mod tests {
             text(1, &[2, 11, 3], vec![picture(1, 9.0)]),
         ];
         let batch = VisionLanguageBatch::new(&texts, Goal::RegionFeatures, &masking(1.0));
-        let Targets::Features(features) = &batch.targets else { panic!("features are wanted") };
+        let GoalTargets::Features(features) = &batch.targets else { panic!("features are wanted") };
         assert_eq!(features[..], [0.0, 1.0, 2.0, 3.0, 50.0, 51.0, 52.0, 53.0, 54.0, 55.0, 9.0, 10.0]);
         assert_eq!(batch.wanted.regions, [0, 1, 2, 3, 4, 5]);
         let regions = batch.input(&cpu()).regions.unwrap();
@@ -376,20 +380,20 @@ mod tests {
         assert_eq!(values(&regions.features)[..10], features[..10]);
         let batch = VisionLanguageBatch::new(&texts, Goal::RegionKl, &masking(0.01));
         // of each text at least one
-        assert_eq!((batch.elements(), &batch.targets), (2, &Targets::Classes(vec![0.0, 1.0, 0.0, 0.0, 1.0, 0.0])));
+        assert_eq!((batch.elements(), &batch.targets), (2, &GoalTargets::Classes(vec![0.0, 1.0, 0.0, 0.0, 1.0, 0.0])));
     }
 
     #[test]
     fn matching_shows_right_and_wrong_texts_and_says_which() {
         let texts: Vec<PreparedText> = (0..4).map(|draw| text(draw, &[2, 10, 3], vec![picture(1, 0.0)])).collect();
         let batch = VisionLanguageBatch::new(&texts, Goal::Matching, &masking(0.15));
-        assert_eq!(batch.targets, Targets::Matched(vec![true, false, true, false]));
+        assert_eq!(batch.targets, GoalTargets::Matched(vec![true, false, true, false]));
         assert_eq!(
             (batch.words.tokens.sentence(0), batch.words.tokens.sentence(1)),
             (&[2, 10, 3][..], &[2, 30, 31, 3][..])
         );
         assert!(batch.wanted.matching && batch.clone().blind().input(&cpu()).regions.is_none());
         let hiding = VisionLanguageBatch::hiding(&[(&texts[0], 1)], SPECIAL);
-        assert_eq!((hiding.words.tokens.sentence(0), &hiding.targets), (&[2, 4, 3][..], &Targets::Words(vec![10])));
+        assert_eq!((hiding.words.tokens.sentence(0), &hiding.targets), (&[2, 4, 3][..], &GoalTargets::Words(vec![10])));
     }
 }

@@ -33,16 +33,16 @@ pub struct VisionLanguageBundle {
 
 /// An answer with its probability.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SaidAnswer {
+pub struct ScoredAnswer {
     pub answer: String,
     pub probability: f64,
 }
 
-/// What a model answers, and what it looked at.
+/// Answers to a question, with the tokens and regions that the model saw.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct VqaOutput {
     /// The likeliest first.
-    pub answers: Vec<SaidAnswer>,
+    pub answers: Vec<ScoredAnswer>,
     /// The tokens of the question as the model read it.
     pub tokens: Vec<String>,
     pub regions: Vec<RegionFeatures>,
@@ -187,7 +187,7 @@ impl VisionLanguageBundle {
     ///
     /// # Errors
     /// When the question is empty or too long, the model does not answer, or a picture has no region.
-    pub fn ask(&self, pictures: &[OnePicture], question: &str, most: usize) -> Result<Answered, Error> {
+    pub fn ask(&self, pictures: &[OnePicture], question: &str, most: usize) -> Result<VqaOutput, Error> {
         Ok(self.ask_with(pictures, question, most, &mut Pass::silent())?.0)
     }
 
@@ -201,7 +201,7 @@ impl VisionLanguageBundle {
         question: &str,
         most: usize,
         pass: &mut Pass,
-    ) -> Result<(Answered, VisionLanguageOutput), Error> {
+    ) -> Result<(VqaOutput, VisionLanguageOutput), Error> {
         let failed = |reason: String| Error::Field { field: shortened(question), reason };
         let Some(list) = &self.answers else {
             return Err(failed("the model knows no answers: it was trained on captions".into()));
@@ -214,16 +214,16 @@ impl VisionLanguageBundle {
         let shares: Vec<f32> = activation::softmax(logits, 1).into_data().iter::<f32>().collect();
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]).then(a.cmp(b)));
-        let said = |number: &usize| SaidAnswer {
+        let said = |number: &usize| ScoredAnswer {
             answer: list.names()[*number].clone(),
             probability: f64::from(shares[*number]),
         };
         let answers = order.iter().take(most).map(said).collect();
         let tokens = text.ids.iter().map(|id| self.encoder.tokenizer.token(*id)).collect();
-        Ok((Answered { answers, tokens, regions }, output))
+        Ok((VqaOutput { answers, tokens, regions }, output))
     }
 
-    /// How much likelier it is for each text that it is about the picture than that it is not, as probabilities.
+    /// For each text, the probability that it is about the picture.
     ///
     /// # Errors
     /// When a text is empty or too long, the model does not match, or the picture has no region.

@@ -1,10 +1,10 @@
-//! How well a model answers, finds hidden words with and without the picture, and tells right texts from wrong ones.
+//! Evaluation: answers, masked words with and without the picture, and matching of texts and pictures.
 
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
 
 use super::VisionLanguage;
-use super::batch::{Targets, VisionLanguageBatch};
+use super::batch::{GoalTargets, VisionLanguageBatch};
 use super::samples::{MEASURED, PreparedText, TextSamples};
 use super::section::Goal;
 use crate::data::vision_language::{RegionFeatures, VisionLanguageDataset};
@@ -47,7 +47,7 @@ impl Score {
     }
 }
 
-/// What is shown of the mistakes: the most frequent pairs.
+/// Number of most frequent mistakes that are shown.
 const CONFUSIONS: usize = 15;
 /// Words of which none is hidden to be found: they say nothing of the picture.
 const FUNCTION_WORDS: [&str; 30] = [
@@ -169,7 +169,7 @@ impl MeasuredPart<'_> {
         Ok(())
     }
 
-    /// How many words are found that are hidden one by one, with the picture and without.
+    /// Number of correct predictions of words masked one by one, with the picture and without.
     fn words(&self, model: &VisionLanguageModel, values: &mut Values) -> Result<(), Error> {
         let (tokenizer, own) = (&self.task.encoder.tokenizer, &self.task.recipe.own);
         let can_be_blind = self.task.config.reads_text_alone();
@@ -183,7 +183,7 @@ impl MeasuredPart<'_> {
                 .collect();
             for rows in hidden.chunks(4 * own.batch) {
                 let batch = VisionLanguageBatch::hiding(rows, tokenizer.special());
-                let Targets::Words(right) = &batch.targets else { continue };
+                let GoalTargets::Words(right) = &batch.targets else { continue };
                 let hits = |batch: &VisionLanguageBatch| -> Result<usize, Error> {
                     let logits = self.forward(model, batch).words.ok_or_else(|| no_head("words"))?;
                     let best = best_of_rows(logits);
@@ -206,7 +206,7 @@ impl MeasuredPart<'_> {
         Ok(())
     }
 
-    /// How often it is told whether a text is about the picture; half of them are wrong.
+    /// How often a text is recognised as about the picture or not; half of them are not.
     fn matching(
         &self,
         model: &VisionLanguageModel,
@@ -216,7 +216,7 @@ impl MeasuredPart<'_> {
         let (mut right, mut count, total) = (0, 0, self.samples.len());
         for texts in self.batches(total) {
             let batch = VisionLanguageBatch::new(&texts?, Goal::Matching, &self.task.masking());
-            let Targets::Matched(matched) = &batch.targets else { continue };
+            let GoalTargets::Matched(matched) = &batch.targets else { continue };
             let scores = self.matching_scores(model, &batch)?;
             right += scores.iter().zip(matched).filter(|(score, matched)| (**score > 0.0) == **matched).count();
             count += matched.len();

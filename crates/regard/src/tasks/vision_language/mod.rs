@@ -15,8 +15,8 @@ mod samples;
 mod section;
 mod start;
 
-pub use batch::{Masking, RegionBatch, Targets, VisionLanguageBatch};
-pub use bundle::{Answered, BundleFiles, SaidAnswer, VisionLanguageBundle};
+pub use batch::{GoalTargets, Masking, RegionBatch, VisionLanguageBatch};
+pub use bundle::{BundleFiles, ScoredAnswer, VisionLanguageBundle, VqaOutput};
 pub use embedded::{EMBEDDED_ANSWERERS, EmbeddedAnswerer};
 pub use objective::VisionLanguageLoss;
 pub use regions::{DetectedFeature, DetectedLimits, DetectedRegions, RegionRecipe};
@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::training_batches::TrainingBatches;
 use crate::Error;
 use crate::data::dataset::Origin;
 use crate::data::text::{Letters, WordPiece};
@@ -36,7 +37,7 @@ use crate::data::vision_language::{
     AnswerList, BlindBaseline, PictureUse, RegionSource, TextKind, TextSample, VisionLanguageDataset,
     VisionLanguageParts, open, open_parts, picture_count,
 };
-use crate::data::{Loader, Order, Part};
+use crate::data::{Loader, Part};
 use crate::evaluate::{Better, Metric, Unit};
 use crate::models::vision_language::{AnswerHead, VisionLanguageConfig, VisionLanguageModel};
 use crate::train::{
@@ -186,15 +187,18 @@ impl VisionLanguage {
         }
     }
 
-    fn learning(&self, Share { rank, ranks }: Share) -> Result<Loader<TextSamples>, Error> {
-        let (batch, accumulate) = (self.recipe.own.batch, self.recipe.common.accumulate);
-        if !batch.is_multiple_of(accumulate * ranks) {
-            let reason = format!("cannot be divided by {ranks} ranks x {accumulate} parts of a step, got {batch}");
-            return Err(Error::config("batch", reason));
+    fn training(&self) -> TrainingBatches<'_> {
+        TrainingBatches {
+            common: &self.recipe.common,
+            items: "texts",
+            samples: self.train.indices.len(),
+            batch: self.recipe.own.batch,
+            repeats: 1,
         }
-        let (samples, seed) = (self.train.indices.len(), Some(self.recipe.common.seed));
-        let order = Order { samples, batch: batch / accumulate, repeats: 1, seed, rank, ranks };
-        order.validate()?;
+    }
+
+    fn learning(&self, share: Share) -> Result<Loader<TextSamples>, Error> {
+        let order = self.training().order(share)?;
         Ok(Loader { samples: self.samples(&self.train), order, workers: self.recipe.own.workers })
     }
 
@@ -221,7 +225,7 @@ fn check_goals(
             return Err(Error::Field { field: field(), reason: "captions have no answers".into() });
         }
         if goal.needs_classes() && source.is_some_and(|source| source.classes() == 0) {
-            let reason = "nobody knows the classes of these regions; `region-features` needs none".into();
+            let reason = "these regions have no known classes; `region-features` needs none".into();
             return Err(Error::Field { field: field(), reason });
         }
     }
@@ -290,12 +294,7 @@ impl Task for VisionLanguage {
     }
 
     fn epoch_steps(&self, ranks: usize) -> Result<usize, Error> {
-        let steps = self.learning(Share { rank: 0, ranks })?.order.steps() / self.recipe.common.accumulate;
-        if steps == 0 {
-            let (texts, batch) = (self.train.indices.len(), self.recipe.own.batch);
-            return Err(Error::config("batch", format!("{texts} training texts are less than a batch of {batch}")));
-        }
-        Ok(steps)
+        self.training().epoch_steps(ranks)
     }
 
     fn steps(&self, epoch: usize, first: usize, share: Share) -> Steps<'_, VisionLanguageBatch> {
@@ -356,10 +355,7 @@ impl Task for VisionLanguage {
         let task = bundle.task(recipe, goals, &part, device)?;
         let measured = task.measured(&part, device).measure(bundle.model(), true, watch)?;
         let Measured { values, findings } = measured;
-        let shown = Self::METRICS
-            .iter()
-            .filter_map(|metric| Some((metric.label.to_string(), metric.show(*values.get(metric.name.as_ref())?))));
-        let mut lines: Vec<(String, String)> = shown.collect();
+        let mut lines = Self::shown(&values);
         if whole {
             lines.push(("measured on".into(), "all texts: the data has no parts".into()));
         }
@@ -379,10 +375,7 @@ impl Task for VisionLanguage {
         let goals: Vec<String> =
             self.goals.iter().map(|(goal, weight)| format!("{} {weight}", Goal::NAMES[goal.number()])).collect();
         let part = |part: &TextPart| format!("{} about {} pictures", part.indices.len(), picture_count(&*part.dataset));
-        let validation = match self.recipe.common.validation {
-            Validation::Part => part(&self.validation),
-            Validation::Test => "the test texts: the best epoch was chosen on them".into(),
-        };
+        let validation = self.recipe.common.validation.fact(part(&self.validation), "texts");
         let facts = [
             ("parameters", self.cost().map(|cost| cost.parameters.to_string()).unwrap_or_default()),
             ("goals", goals.join(", ")),

@@ -6,7 +6,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use std::f32::consts::LN_2;
 
-use super::batch::{Targets, VisionLanguageBatch};
+use super::batch::{GoalTargets, VisionLanguageBatch};
 use super::section::{AnswerLoss, Goal};
 use crate::function::{cross_entropy, log_softmax};
 use crate::models::vision_language::losses::{
@@ -17,7 +17,7 @@ use crate::pass::DropoutKey;
 use crate::train::{Losses, Objective};
 use crate::{Error, Pass};
 
-/// How a model of vision and language learns.
+/// The losses of a model of vision and language.
 #[derive(Clone, Debug)]
 pub struct VisionLanguageLoss {
     pub config: VisionLanguageConfig,
@@ -29,7 +29,7 @@ pub struct VisionLanguageLoss {
     pub device: Device,
 }
 
-/// What UNITER weighs the alignment with.
+/// UNITER's weight of the alignment loss.
 const ALIGNMENT: f32 = 0.1;
 
 impl Objective for VisionLanguageLoss {
@@ -76,16 +76,16 @@ impl VisionLanguageLoss {
             Error::Field { field: format!("goals.{goal}"), reason: format!("the model has no head for {what}") }
         };
         match &batch.targets {
-            Targets::Words(tokens) => {
+            GoalTargets::Words(tokens) => {
                 let logits = output.words.ok_or_else(|| lacks("words"))?;
                 Ok(cross_entropy(logits, tokens.iter().copied().map(Some).collect(), 0.0))
             }
-            Targets::Features(features) => {
+            GoalTargets::Features(features) => {
                 let found = output.region_features.ok_or_else(|| lacks("features of regions"))?;
                 let [places, width] = found.dims();
                 Ok(squared_error(found, self.tensor(features, [places, width])) / width as f32)
             }
-            Targets::Classes(classes) => {
+            GoalTargets::Classes(classes) => {
                 let logits = output.region_classes.ok_or_else(|| lacks("classes of regions"))?;
                 let [places, count] = logits.dims();
                 if batch.goal == Goal::RegionClasses {
@@ -93,17 +93,17 @@ impl VisionLanguageLoss {
                 }
                 Ok(divergence(logits, self.tensor(classes, [places, count])) / count as f32)
             }
-            Targets::Matched(matched) if batch.goal == Goal::Alignment => {
+            GoalTargets::Matched(matched) if batch.goal == Goal::Alignment => {
                 let transport = output.alignment.ok_or_else(|| lacks("alignment"))?;
                 Ok(transport_loss(transport.distance, matched) * ALIGNMENT)
             }
-            Targets::Matched(matched) => {
+            GoalTargets::Matched(matched) => {
                 let logits = output.matching.ok_or_else(|| lacks("matching"))?;
                 let yes = self.config.matched_class();
                 let right = matched.iter().map(|matched| Some(if *matched { yes } else { 1 - yes })).collect();
                 Ok(cross_entropy(logits, right, 0.0))
             }
-            Targets::Answers(answers) => {
+            GoalTargets::Answers(answers) => {
                 let logits = output.answer.ok_or_else(|| lacks("answers"))?;
                 let [texts, count] = logits.dims();
                 let right = self.tensor(&answer_scores(answers, count, self.answer_loss), [texts, count]);

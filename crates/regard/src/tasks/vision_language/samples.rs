@@ -66,11 +66,11 @@ pub struct PreparedText {
     pub regions: Vec<RegionFeatures>,
     /// Numbers of answers with their scores.
     pub answers: Vec<(usize, f32)>,
-    /// What its hidden words and regions are drawn from.
+    /// The seed of its masked words and regions.
     pub draw: [u64; 2],
 }
 
-/// What is drawn when a model is measured, the same in every epoch of every run.
+/// The draw in evaluation, the same in every epoch of every run.
 pub const MEASURED: u64 = u64::MAX;
 
 impl TextSamples {

@@ -12,9 +12,9 @@ use crate::data::vision_language::TextKind;
 use crate::layers::Start;
 use crate::models::vision_language::{self, AnswerHead, VisionLanguageConfig};
 use crate::random::{Purpose, generator};
-use crate::train::{Common, Optimiser, Schedule, Section, Shape, check_positive, check_share};
+use crate::train::{Common, Optimiser, Schedule, ScheduleShape, Section, check_positive, check_share};
 
-/// What a step learns. One is drawn for each step, as UNITER does.
+/// The goal of a step. One is drawn for each step, as in UNITER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
@@ -57,18 +57,18 @@ impl Goal {
     }
 }
 
-/// How a choice among many answers becomes a loss.
+/// The loss of answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnswerLoss {
-    /// Cross-entropy with the scores as a distribution, as `VisualBERT` has it.
+    /// Cross-entropy with the scores as a distribution, as in `VisualBERT`.
     #[default]
     CrossEntropy,
-    /// A yes or no for each answer, with its score, as UNITER and `ViLBERT` have it.
+    /// A yes or no for each answer, with its score, as in UNITER and `ViLBERT`.
     Binary,
 }
 
-/// How texts about pictures become batches and losses. Every key has a default; a recipe says what differs.
+/// How texts about pictures become batches and losses. Every key has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct VisionLanguageSection {
@@ -103,7 +103,7 @@ pub struct VisionLanguageSection {
     pub retrieval: usize,
     /// What a model without `weights` holds before training.
     pub start: Start,
-    /// What is learned, each with its weight; by default answers where there are some, else words and matching.
+    /// The goals, each with its weight; by default answers where there are some, else words and matching.
     pub goals: BTreeMap<Goal, f64>,
     /// Where regions of pictures come from.
     pub regions: RegionRecipe,
@@ -135,7 +135,7 @@ impl Default for VisionLanguageSection {
 }
 
 impl VisionLanguageSection {
-    /// What is learned from texts of a kind, with positive weights.
+    /// The goals for texts of a kind, with positive weights.
     #[must_use]
     pub fn goals_for(&self, kind: TextKind) -> BTreeMap<Goal, f64> {
         let own: BTreeMap<Goal, f64> = self.goals.clone().into_iter().filter(|(_, weight)| *weight > 0.0).collect();
@@ -172,7 +172,7 @@ impl Section for VisionLanguageSection {
             epochs: 10,
             clip: 1.0,
             optimiser: Optimiser::Adamw { rate: 1e-3, betas: [0.9, 0.98], epsilon: 1e-8, decay: 0.01 },
-            schedule: Schedule { shape: Shape::Cosine, warmup: 0.5, ..Schedule::default() },
+            schedule: Schedule { shape: ScheduleShape::Cosine, warmup: 0.5, ..Schedule::default() },
             ..Common::default()
         }
     }
@@ -217,7 +217,7 @@ impl Section for VisionLanguageSection {
     }
 }
 
-/// What data makes a model be like.
+/// The sizes of a model that follow from the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelSizes {
     pub vocabulary: usize,

@@ -3,7 +3,7 @@ use crate::data::Picture;
 use crate::data::vision_language::{GivenBox, OnePicture};
 use crate::device::cpu;
 use crate::testing::runs::{assert_stops_change_nothing, assert_two_learn_as_one, train_until};
-use crate::train::{Optimiser, Schedule, Shape, read_history};
+use crate::train::{Optimiser, Schedule, ScheduleShape, read_history};
 use crate::weights;
 use std::fs;
 
@@ -80,7 +80,7 @@ fn a_model_that_looks_answers_what_cannot_be_known_without_looking_and_is_asked_
     let mut recipe = recipe("uniter-nano", &colours(place.path())).with("set.dropout", "0.0").unwrap();
     (recipe.common.epochs, recipe.own.texts, recipe.own.test_texts) = (16, 0, 0);
     recipe.common.optimiser = Optimiser::Adamw { rate: 3e-3, betas: [0.9, 0.98], epsilon: 1e-8, decay: 0.0 };
-    recipe.common.schedule = Schedule { shape: Shape::Cosine, warmup: 1.0, ..Schedule::default() };
+    recipe.common.schedule = Schedule { shape: ScheduleShape::Cosine, warmup: 1.0, ..Schedule::default() };
     train_until::<VisionLanguage>(&run, &recipe, None);
     let test = read_history(&run).unwrap().test.unwrap();
     assert!(test.metric("accuracy") > 0.95 && (test.metric("blind") - 0.25).abs() < 1e-9, "{test:?}");

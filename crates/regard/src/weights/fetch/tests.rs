@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use crate::download::beside;
-use crate::testing::server::{Asked, Reply, Server};
+use crate::testing::server::{Reply, Server, ServerRequest};
 
 fn fetcher(server: &Server, cache: &Path) -> Fetcher {
     Fetcher { cache: cache.into(), endpoint: server.root.clone(), pause: Duration::ZERO }
@@ -85,7 +85,7 @@ fn a_download_given_up_is_continued_by_the_next_process() {
 fn a_server_that_sends_everything_again_starts_the_file_again() {
     let cache = tempfile::tempdir().unwrap();
     let server = Server::start(|asked, count| {
-        let whole = Reply::content(&Asked { range: None, ..asked.clone() }, &content());
+        let whole = Reply::content(&ServerRequest { range: None, ..asked.clone() }, &content());
         if count == 0 { whole.cut(70_000) } else { whole }
     });
     let address = format!("{}/b.bin", server.root).parse().unwrap();

@@ -139,7 +139,7 @@ fn assert_values(checkpoint: &Checkpoint, name: &str, shape: &[usize]) {
 fn safetensors_of_any_float_become_f32_and_counters_are_left_out() {
     let folder = folder();
     let checkpoint = read(&write(&folder, "a.bin", &safetensors_file())).unwrap();
-    assert_eq!(checkpoint.format, Format::Safetensors);
+    assert_eq!(checkpoint.format, WeightsFormat::Safetensors);
     assert_eq!(checkpoint.tensors.keys().collect::<Vec<_>>(), ["bf16", "f16", "f32", "f64"]);
     for name in ["bf16", "f16", "f32", "f64"] {
         assert_values(&checkpoint, name, &[2, 3]);
@@ -150,7 +150,7 @@ fn safetensors_of_any_float_become_f32_and_counters_are_left_out() {
 fn pytorch_files_are_read_whatever_they_are_called() {
     let folder = folder();
     let checkpoint = read(&write(&folder, "a.safetensors", &torch_file())).unwrap();
-    assert_eq!(checkpoint.format, Format::PyTorch);
+    assert_eq!(checkpoint.format, WeightsFormat::PyTorch);
     assert_eq!(checkpoint.tensors.len(), 2);
     assert_values(&checkpoint, "a.weight", &[2, 3]);
     assert_values(&checkpoint, "b.bias", &[6]);
@@ -212,7 +212,7 @@ fn numpy_archives_are_read_stored_or_deflated() {
     let folder = folder();
     for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
         let checkpoint = read(&write(&folder, "a.npz", &npz_file(method))).unwrap();
-        assert_eq!(checkpoint.format, Format::NumPy);
+        assert_eq!(checkpoint.format, WeightsFormat::NumPy);
         assert_eq!(checkpoint.tensors.len(), 3);
         for name in ["embedding/kernel", "f16", "bf16"] {
             assert_values(&checkpoint, name, &[2, 3]);

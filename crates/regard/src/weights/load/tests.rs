@@ -1,11 +1,11 @@
 use super::*;
 use crate::testing::{Fixture, distance};
 use crate::weights::toy::{SMALL, TIMM, Toy, ToySize};
-use crate::weights::{Format, tensors};
+use crate::weights::{WeightsFormat, tensors};
 
 fn checkpoint(case: &str) -> Checkpoint {
     let tensors = Fixture::load(case).checkpoint(|name| Some(name.to_string()));
-    Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() }
+    Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() }
 }
 
 fn toy(shape: ToySize) -> Toy {
@@ -141,7 +141,7 @@ fn a_wrong_checkpoint_says_how_many_classes_it_has_or_what_it_looks_like() {
     assert!(matches!(error, Error::Weights { classes: Some(10), looks_like: None, .. }), "{error:?}");
     let deit = crate::models::preset("deit-tiny").unwrap().config.init(&device::cpu()).unwrap();
     let tensors = shapes(&deit).into_iter().map(|(name, shape)| (name, TensorData::zeros::<f32, _>(shape))).collect();
-    let deit = Checkpoint { format: Format::Safetensors, tensors, not_finite: Vec::new() };
+    let deit = Checkpoint { format: WeightsFormat::Safetensors, tensors, not_finite: Vec::new() };
     let error = fit(toy(TIMM), deit, &LoadOptions::default()).unwrap_err().to_string();
     assert!(
         error.lines().count() == 3 && error.contains("this looks like ") && error.contains("`deit-tiny`"),

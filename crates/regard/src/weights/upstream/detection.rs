@@ -7,7 +7,7 @@ use crate::Error;
 use crate::weights::Tensors;
 use crate::weights::rename::rename;
 
-/// How torchvision's detectors begin.
+/// The prefix of the trunk in torchvision's detectors.
 const BODY: &str = "backbone.body.";
 
 /// Names that differ from ours: the older ones without the last number, and the layers of the second version's box head,

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ClipEntry, Contents, FRAMES, Section, ends_with, is_clip_file, is_frame_folder};
+use super::{ClipEntry, Contents, FRAMES, ListedPart, ends_with, is_clip_file, is_frame_folder};
 use crate::Error;
 use crate::data::Part;
 use crate::data::dataset::{entries, is_hidden};
@@ -21,7 +21,7 @@ pub fn read(root: &Path) -> Result<Contents, Error> {
     let mut contents = Contents::default();
     for (part, folder) in sections(root) {
         let place = if part.is_some() { format!("{}/", name(&folder)) } else { String::new() };
-        let mut section = Section { part, place, entries: Vec::new() };
+        let mut section = ListedPart { part, place, entries: Vec::new() };
         for class in folders(&folder) {
             let clips = clips_below(&class)?;
             let stray = entries(&class)?.iter().filter(|path| ends_with(path, &FRAMES)).count();

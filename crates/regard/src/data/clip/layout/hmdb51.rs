@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::places::Places;
-use super::{ClipEntry, Contents, Section};
+use super::{ClipEntry, Contents, ListedPart};
 use crate::data::Part;
 use crate::data::dataset::entries;
 use crate::data::detection::Issue;
@@ -34,7 +34,7 @@ pub fn read(root: &Path) -> Result<Contents, Error> {
     let lists = lists(root);
     let classes = Some(lists.iter().map(|(class, _)| class.clone()).collect());
     let mut contents = Contents { classes, ..Contents::default() };
-    let mut sections = [Part::Train, Part::Test].map(|part| Section {
+    let mut sections = [Part::Train, Part::Test].map(|part| ListedPart {
         part: Some(part),
         place: format!("the files *{ENDING}"),
         entries: Vec::new(),

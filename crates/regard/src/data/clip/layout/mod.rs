@@ -26,7 +26,7 @@ pub struct ClipEntry {
 
 /// The clips of one part.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct ListedPart {
     /// None when nothing says which part it is.
     pub part: Option<Part>,
     /// The file or folder, for people.
@@ -34,20 +34,20 @@ pub struct Section {
     pub entries: Vec<ClipEntry>,
 }
 
-/// What a layout has.
+/// What was read of a dataset.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// In the order of their labels; none when they are known by the clips alone.
     pub classes: Option<Vec<String>>,
-    pub sections: Vec<Section>,
+    pub sections: Vec<ListedPart>,
     pub issues: Vec<Issue>,
 }
 
-/// A layout of clips.
+/// What was read of a dataset.
 #[derive(Debug)]
 pub struct ClipLayout {
     pub name: &'static str,
-    /// What is there when it is this one.
+    /// The files by which it is recognised.
     pub files: &'static str,
     pub is_here: fn(&Path) -> bool,
     /// Whether a dataset of pictures could look like it.

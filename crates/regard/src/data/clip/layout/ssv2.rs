@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::places::Places;
-use super::{ClipEntry, Contents, Section};
+use super::{ClipEntry, Contents, ListedPart};
 use crate::data::Part;
 use crate::data::dataset::entries;
 use crate::data::detection::Issue;
@@ -53,7 +53,7 @@ pub fn read(root: &Path) -> Result<Contents, Error> {
         let Some(list) = find(root, name) else { continue };
         let clips: Vec<ClipLine> =
             serde_json::from_str(&file::read_text(&list)?).map_err(|error| Error::file(&list, error))?;
-        let mut section = Section { part: Some(part), place: name.into(), entries: Vec::new() };
+        let mut section = ListedPart { part: Some(part), place: name.into(), entries: Vec::new() };
         for clip in clips {
             let class = clip.template.replace(['[', ']'], "");
             match places.find(&clip.id) {

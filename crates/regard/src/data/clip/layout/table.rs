@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 
 use super::places::Places;
-use super::{ClipEntry, Contents, Section, is_surely_a_clip};
+use super::{ClipEntry, Contents, ListedPart, is_surely_a_clip};
 use crate::data::Part;
 use crate::data::dataset::entries;
 use crate::data::detection::{Issue, part_of_name};
@@ -183,7 +183,7 @@ pub fn read(path: &Path) -> Result<Contents, Error> {
         let dialect = Dialect::of(first);
         let mut places = Places::new(places(root, &list));
         let name = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut sections: Vec<Section> = Vec::new();
+        let mut sections: Vec<ListedPart> = Vec::new();
         for (number, line) in lines.skip(usize::from(dialect.has_heading())) {
             let place = || format!("line {}", number + 1);
             let row = dialect.row(line).and_then(|(clip, class, part)| {
@@ -198,7 +198,7 @@ pub fn read(path: &Path) -> Result<Contents, Error> {
                 Ok((path, class, part)) => {
                     let part = own.or(part);
                     let index = sections.iter().position(|section| section.part == part).unwrap_or_else(|| {
-                        sections.push(Section { part, place: name.clone(), entries: Vec::new() });
+                        sections.push(ListedPart { part, place: name.clone(), entries: Vec::new() });
                         sections.len() - 1
                     });
                     sections[index].entries.push(ClipEntry::new(root, path, class));

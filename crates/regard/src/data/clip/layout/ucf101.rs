@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::places::Places;
-use super::{ClipEntry, Contents, Section};
+use super::{ClipEntry, Contents, ListedPart};
 use crate::data::Part;
 use crate::data::detection::Issue;
 use crate::{Error, file};
@@ -31,7 +31,7 @@ pub fn read(root: &Path) -> Result<Contents, Error> {
         if !list.is_file() {
             continue;
         }
-        let mut section = Section { part: Some(part), place: name.into(), entries: Vec::new() };
+        let mut section = ListedPart { part: Some(part), place: name.into(), entries: Vec::new() };
         for (number, line) in file::read_text(&list)?.lines().enumerate() {
             let Some(clip) = line.split_whitespace().next() else { continue };
             let place = || format!("line {}", number + 1);

@@ -9,7 +9,7 @@ use image::codecs::webp::WebPDecoder;
 use image::{AnimationDecoder, Frames, ImageDecoder as _, Limits};
 use std::io::Cursor;
 
-use super::input::{Input, Numbers as _};
+use super::input::{ClipSource, Numbers as _};
 use super::{MOST_ANIMATED, Sink, check_size, check_work};
 use crate::data::Picture;
 use crate::data::clip::ClipLength;
@@ -22,7 +22,7 @@ pub enum AnimationFormat {
     WebP,
 }
 
-/// What the blocks of an animation say.
+/// The blocks of an animation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Animation {
     pub format: AnimationFormat,
@@ -56,7 +56,7 @@ impl Delays {
 }
 
 impl Animation {
-    pub fn open(format: AnimationFormat, input: &Input) -> Result<Self, String> {
+    pub fn open(format: AnimationFormat, input: &ClipSource) -> Result<Self, String> {
         let bytes = input.open()?.all()?;
         let cut = || "cut off: it ends within a block".to_string();
         let (size, delays) = match format {
@@ -76,7 +76,7 @@ impl Animation {
     }
 
     /// Gives the frames of different increasing numbers.
-    pub fn frames(&self, input: &Input, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
+    pub fn frames(&self, input: &ClipSource, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
         let bytes = input.open()?.all()?;
         let mut frames = decoded(self.format, &bytes).map_err(|error| error.to_string())?;
         let mut found = 0;

@@ -3,7 +3,7 @@
 //! Headers are not asked how many frames there are, since many say what is not true. A chunk without bytes shows the frame
 //! before it again. Files above a gigabyte go on in further `RIFF` chunks.
 
-use super::input::{Input, Numbers as _, OpenInput};
+use super::input::{ClipSource, Numbers as _, OpenInput};
 use super::{Sink, check_size, mjpeg};
 use crate::data::clip::ClipLength;
 
@@ -52,7 +52,7 @@ struct VideoStream {
 }
 
 impl Avi {
-    pub fn open(input: &Input) -> Result<Self, AviFault> {
+    pub fn open(input: &ClipSource) -> Result<Self, AviFault> {
         let mut open = input.open()?;
         let mut walk = Walk::default();
         let mut at = 0;
@@ -86,7 +86,7 @@ impl Avi {
     }
 
     /// Gives the frames of different increasing numbers.
-    pub fn frames(&self, input: &Input, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
+    pub fn frames(&self, input: &ClipSource, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
         let mut open = input.open()?;
         let mut frame = |number: usize| {
             let (at, length) = self.frames[number];

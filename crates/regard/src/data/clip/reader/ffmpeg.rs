@@ -80,7 +80,7 @@ impl Ffmpeg {
     }
 }
 
-/// What ffmpeg says of all frames.
+/// What ffmpeg reports about all frames.
 #[derive(Debug, Default, PartialEq)]
 struct Count {
     size: [usize; 2],

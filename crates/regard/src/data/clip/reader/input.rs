@@ -15,12 +15,12 @@ const MOST_WORK_IN_MEMORY: usize = 1 << 31;
 
 /// The bytes of a video that can be opened again and again.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum ClipSource {
     File(PathBuf),
     Memory(Arc<[u8]>),
 }
 
-impl Input {
+impl ClipSource {
     /// The most pixels to decode, of at most so many: a stranger who sent the bytes gets less than the owner of a file.
     pub fn most_work(&self, most: usize) -> usize {
         match self {
@@ -146,7 +146,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("clip.mp4");
         std::fs::write(&path, [1, 2, 3, 4, 5]).unwrap();
-        for input in [Input::File(path), Input::Memory(Arc::new([1, 2, 3, 4, 5]))] {
+        for input in [ClipSource::File(path), ClipSource::Memory(Arc::new([1, 2, 3, 4, 5]))] {
             let mut open = input.open().unwrap();
             assert_eq!((open.length, open.read(1, 3).unwrap()), (5, vec![2, 3, 4]));
             assert_eq!((open.start(2).unwrap(), open.start(9).unwrap().len()), (vec![1, 2], 5));

@@ -31,7 +31,7 @@ use crate::data::dataset::{entries, is_picture};
 use animation::{Animation, AnimationFormat};
 use avi::{Avi, AviFault};
 use ffmpeg::Ffmpeg;
-use input::Input;
+use input::ClipSource;
 use mp4::Mp4;
 
 /// Takes frames as they are decoded.
@@ -52,7 +52,7 @@ const FOLDER_RATE: f64 = 30.0;
 #[derive(Clone, Debug)]
 pub struct Video {
     name: String,
-    input: Input,
+    input: ClipSource,
     kind: VideoKind,
 }
 
@@ -73,9 +73,9 @@ impl Video {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         if path.is_dir() {
-            return Ok(Self { name, input: Input::File(path.into()), kind: VideoKind::Pictures(pictures(path)?) });
+            return Ok(Self { name, input: ClipSource::File(path.into()), kind: VideoKind::Pictures(pictures(path)?) });
         }
-        Self::new(name, Input::File(path.into()), Some(path), ffmpeg::program().as_deref())
+        Self::new(name, ClipSource::File(path.into()), Some(path), ffmpeg::program().as_deref())
     }
 
     /// Reads the header of a file's bytes. Codecs that need an `ffmpeg` process are refused: that reads files.
@@ -83,10 +83,10 @@ impl Video {
     /// # Errors
     /// As [`Self::open`].
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, Error> {
-        Self::new(name.into(), Input::Memory(bytes.into()), None, None)
+        Self::new(name.into(), ClipSource::Memory(bytes.into()), None, None)
     }
 
-    fn new(name: String, input: Input, path: Option<&Path>, program: Option<&Path>) -> Result<Self, Error> {
+    fn new(name: String, input: ClipSource, path: Option<&Path>, program: Option<&Path>) -> Result<Self, Error> {
         let kind = recognise(&input, path, program);
         let kind = kind.map_err(|reason| Error::File { path: name.clone(), reason })?;
         Ok(Self { name, input, kind })
@@ -163,7 +163,7 @@ impl Video {
     }
 }
 
-fn recognise(input: &Input, path: Option<&Path>, program: Option<&Path>) -> Result<VideoKind, String> {
+fn recognise(input: &ClipSource, path: Option<&Path>, program: Option<&Path>) -> Result<VideoKind, String> {
     let start = input.open()?.start(4096)?;
     if start.is_empty() {
         return Err("empty".into());
@@ -222,7 +222,7 @@ fn container(start: &[u8]) -> Option<String> {
     })
 }
 
-/// What people call a codec of four letters.
+/// The usual name of a codec with this four-letter code.
 fn codec_name(code: &str) -> String {
     let name = match code.to_lowercase().trim() {
         "avc1" | "avc3" | "h264" | "x264" => "H.264",

@@ -20,7 +20,7 @@ fn files(fixture: &Fixture, reader: &str) -> Vec<String> {
     own.map(|(name, _)| name.clone()).collect()
 }
 
-/// What is decoded without a process.
+/// Formats that are decoded without ffmpeg.
 fn own_files(fixture: &Fixture) -> Vec<String> {
     let mut files = files(fixture, "image");
     if cfg!(feature = "h264") {
@@ -126,14 +126,14 @@ fn what_needs_ffmpeg_is_read_by_it_or_named() {
     assert_eq!(codecs.len(), files(&fixture, "ffmpeg").len());
     for (name, codec) in codecs {
         let path = folder().join(name);
-        let error = Video::new(name.into(), Input::File(path.clone()), Some(&path), None).unwrap_err().to_string();
+        let error = Video::new(name.into(), ClipSource::File(path.clone()), Some(&path), None).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{name}: {codec}")), "{error}");
         assert!(error.ends_with("needs ffmpeg, which is neither on PATH nor named by $FFMPEG"), "{error}");
         let error = Video::from_bytes(name, bytes(name)).unwrap_err().to_string();
         assert!(error.contains("is not decoded here"), "{error}");
         // only where there is one
         let Some(program) = ffmpeg::program() else { continue };
-        let video = Video::new(name.into(), Input::File(path.clone()), Some(&path), Some(&program)).unwrap();
+        let video = Video::new(name.into(), ClipSource::File(path.clone()), Some(&path), Some(&program)).unwrap();
         let tensor = fixture.values(&format!("io/{name}"));
         assert_eq!(video.length().frames, 8, "{name}");
         for (number, picture) in video.frames(&ALL).unwrap().iter().enumerate() {

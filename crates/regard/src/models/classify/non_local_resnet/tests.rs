@@ -12,7 +12,7 @@ fn ledger(config: &NonLocalResNetConfig) -> Ledger {
     Ledger::of(&config.init(&device::cpu()).unwrap(), [config.channels, rows, columns])
 }
 
-fn tiny(placement: Placement, affinity: Affinity) -> NonLocalResNetConfig {
+fn tiny(placement: NonLocalPlacement, affinity: Affinity) -> NonLocalResNetConfig {
     NonLocalResNetConfig {
         layers: vec![1, 2, 3, 1],
         widths: vec![4, 4, 8, 8],
@@ -27,13 +27,13 @@ fn tiny(placement: Placement, affinity: Affinity) -> NonLocalResNetConfig {
 #[test]
 fn blocks_stand_where_the_paper_puts_them() {
     let places = |placement| NonLocalResNetConfig::resnet50(placement, Affinity::Gaussian).places();
-    assert_eq!(places(Placement::BeforeLast), [[2, 4]]);
-    assert_eq!(places(Placement::EverySecond), [[1, 1], [1, 3], [2, 1], [2, 3], [2, 5]]);
-    assert_eq!(places(Placement::Every).len(), 10);
+    assert_eq!(places(NonLocalPlacement::BeforeLast), [[2, 4]]);
+    assert_eq!(places(NonLocalPlacement::EverySecond), [[1, 1], [1, 3], [2, 1], [2, 3], [2, 5]]);
+    assert_eq!(places(NonLocalPlacement::Every).len(), 10);
 }
 
-/// Ones where a fresh block has zeros that hide what is before them, and a ReLU of pairs that is open.
-fn awake(mut model: NonLocalResNet) -> NonLocalResNet {
+/// A fresh block's norm has weight zero, which hides the block: ones instead, and biases that keep the ReLU of pairs active.
+fn with_active_blocks(mut model: NonLocalResNet) -> NonLocalResNet {
     let ones = |parameter: &Param<Tensor<1>>| Param::from_tensor(parameter.val().ones_like().detach());
     for block in &mut model.non_local {
         block.norm.gamma = ones(&block.norm.gamma);
@@ -46,18 +46,18 @@ fn awake(mut model: NonLocalResNet) -> NonLocalResNet {
 }
 
 #[test]
-fn a_block_that_is_awake_changes_the_logits() {
-    for placement in [Placement::BeforeLast, Placement::EverySecond, Placement::Every] {
+fn a_block_with_an_active_norm_changes_the_logits() {
+    for placement in [NonLocalPlacement::BeforeLast, NonLocalPlacement::EverySecond, NonLocalPlacement::Every] {
         let model = tiny(placement, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
         let images = random([1, 3, 16, 16], 1);
         let logits = |model: &NonLocalResNet| values(&model.forward(images.clone(), &mut Pass::silent()));
-        assert_ne!(logits(&model), logits(&awake(model.clone())));
+        assert_ne!(logits(&model), logits(&with_active_blocks(model.clone())));
     }
 }
 
 #[test]
 fn weights_are_recorded_for_every_place() {
-    let model = tiny(Placement::EverySecond, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
+    let model = tiny(NonLocalPlacement::EverySecond, Affinity::EmbeddedGaussian).init(&device::cpu()).unwrap();
     let mut pass = Pass::recording();
     model.forward(random([2, 3, 16, 12], 1), &mut pass);
     let trace = pass.into_trace();
@@ -75,9 +75,11 @@ fn parameters_and_multiply_adds_are_the_resnets_and_the_blocks() {
     let (base_parameters, base_macs) = (25_557_032, 4_089_184_256);
     // theta, phi, g and W_z with biases, and a norm: per block of C channels
     let block = |c: u64| 4 * c * c / 2 + 3 * c / 2 + c + 2 * c;
-    for (placement, second, third) in
-        [(Placement::BeforeLast, 0, 1), (Placement::EverySecond, 2, 3), (Placement::Every, 4, 6)]
-    {
+    for (placement, second, third) in [
+        (NonLocalPlacement::BeforeLast, 0, 1),
+        (NonLocalPlacement::EverySecond, 2, 3),
+        (NonLocalPlacement::Every, 4, 6),
+    ] {
         let ledger = ledger(&NonLocalResNetConfig::resnet50(placement, Affinity::EmbeddedGaussian));
         let parameters = base_parameters + second * block(512) + third * block(1024);
         assert_eq!(ledger.parameters(), parameters, "{placement:?}");
@@ -111,7 +113,7 @@ fn presets_give_finite_logits() {
     for preset in PRESETS {
         let config = (preset.config)();
         let images = random([1, config.channels, config.image[0], config.image[1]], 1);
-        let mut model = awake(config.init(&device::cpu()).unwrap());
+        let mut model = with_active_blocks(config.init(&device::cpu()).unwrap());
         if let Some(NonLocalResNet { conv1, bn1, layer_, fc, .. }) = drawn.take() {
             model = NonLocalResNet { conv1, bn1, layer_, fc, ..model };
         }
@@ -125,10 +127,10 @@ fn presets_give_finite_logits() {
 #[test]
 fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
-    device.seed(1); // others may draw a unit that no picture wakes
+    device.seed(1); // with other seeds a ReLU may be dead for every picture
     for affinity in AFFINITIES {
-        let config = NonLocalResNetConfig { channels: 2, classes: 3, ..tiny(Placement::Every, affinity) };
-        let model = awake(config.init(&device).unwrap());
+        let config = NonLocalResNetConfig { channels: 2, classes: 3, ..tiny(NonLocalPlacement::Every, affinity) };
+        let model = with_active_blocks(config.init(&device).unwrap());
         let logits = model.forward(random_on([2, 2, 24, 24], 1, &device), &mut Pass::silent());
         let gradients = logits.powi_scalar(2).sum().backward();
         let mut unreached = without_gradient(&model, &gradients);
@@ -147,14 +149,14 @@ fn pictures_of_other_channels_are_refused() {
 
 #[test]
 fn what_cannot_work_is_named() {
-    let good = tiny(Placement::EverySecond, Affinity::EmbeddedGaussian);
+    let good = tiny(NonLocalPlacement::EverySecond, Affinity::EmbeddedGaussian);
     let refusal = |config: NonLocalResNetConfig| config.init(&device::cpu()).unwrap_err().to_string();
     assert_eq!(
         refusal(NonLocalResNetConfig { layers: vec![3, 1, 1, 3], ..good.clone() }),
         "`placement`: finds no place in the second and third stage of layers [3, 1, 1, 3]"
     );
     assert_eq!(
-        refusal(NonLocalResNetConfig { layers: vec![3, 1], placement: Placement::BeforeLast, ..good.clone() }),
+        refusal(NonLocalResNetConfig { layers: vec![3, 1], placement: NonLocalPlacement::BeforeLast, ..good.clone() }),
         "`placement`: finds no place in the second and third stage of layers [3, 1]"
     );
     assert_eq!(

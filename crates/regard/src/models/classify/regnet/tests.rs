@@ -98,7 +98,7 @@ fn the_smallest_preset_gives_finite_logits() {
 #[test]
 fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
-    device.seed(1); // others may draw a unit that no picture wakes
+    device.seed(1); // with other seeds a ReLU may be dead for every picture
     let model = RegNetConfig { channels: 2, classes: 3, ..tiny() }.init(&device).unwrap();
     let logits = model.forward(random_on([2, 2, 48, 64], 1, &device), &mut Pass::silent());
     let gradients = logits.powi_scalar(2).sum().backward();

@@ -152,7 +152,7 @@ fn presets_give_finite_logits() {
 #[test]
 fn a_gradient_reaches_every_parameter_in_training() {
     let device = device::cpu().autodiff();
-    device.seed(1); // others may draw a unit that no picture wakes
+    device.seed(1); // with other seeds a ReLU may be dead for every picture
     for (name, classes, channels, side) in [("resnet-nano", 3, 1, 16), ("resnet-18", 2, 3, 64), ("resnet-26", 2, 4, 64)]
     {
         let config = ResNetConfig { channels, classes, ..named(name) };

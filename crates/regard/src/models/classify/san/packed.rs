@@ -23,13 +23,13 @@ pub(super) fn kernel(san: &model::San) -> Option<San> {
     Some(San::new(weight.dims()[1], folded(&san.conv_in, &san.bn_in), stages, answer))
 }
 
-fn stage(stage: &model::Stage) -> Option<Stage> {
+fn stage(stage: &model::SanStage) -> Option<Stage> {
     let blocks = stage.layer.iter().map(block).collect::<Option<Vec<_>>>()?;
     let window = stage.layer.iter().map(|block| block.sam.window()).max()?;
     Some(Stage { transition: map(&stage.conv), blocks, norm: line(&stage.bn), window })
 }
 
-fn block(block: &model::Block) -> Option<Block> {
+fn block(block: &model::SanBlock) -> Option<Block> {
     let (phi, psi, beta, gamma, window) = match &block.sam {
         SanUnit::Pairwise(unit) => (&unit.phi, &unit.psi, &unit.beta, &unit.gamma, unit.options.window),
         SanUnit::Patchwise(unit) => (&unit.phi, &unit.psi, &unit.beta, &unit.gamma, unit.options.window),

@@ -1,6 +1,6 @@
 //! The cost of a network, in the order of its forward pass.
 
-use super::{Block, Sasa, Spatial, StagedBackbone, Stem};
+use super::{Sasa, SasaBlock, SasaStem, Spatial, StagedBackbone};
 use crate::cost::{Costed, Ledger, Work};
 
 /// Up to the last group; the shape of every group's map.
@@ -25,7 +25,7 @@ impl Costed for Sasa {
     }
 }
 
-impl Costed for Stem {
+impl Costed for SasaStem {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let (shape, bn) = match self {
             Self::Convolution(stem) => (ledger.part("conv", &stem.conv, shape), &stem.bn),
@@ -41,7 +41,7 @@ impl Costed for Stem {
     }
 }
 
-impl Costed for Block {
+impl Costed for SasaBlock {
     fn cost(&self, shape: Vec<usize>, ledger: &mut Ledger) -> Vec<usize> {
         let narrow = ledger.part("conv1", &self.conv1, shape.clone());
         let narrow = ledger.part("bn1", &self.bn1, narrow);

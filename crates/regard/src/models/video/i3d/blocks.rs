@@ -11,7 +11,7 @@ use crate::convolution3d::{ClipPool, Convolve3d};
 use crate::cost::{Costed, Ledger, Work};
 use crate::layers::{BatchNorm, NonLocal, ResidualStem, clip_convolution};
 
-/// How frames become the first map.
+/// The stem, from frames to the first map.
 #[derive(Module, Debug)]
 pub struct I3dStem {
     pub pathway0_stem: I3dStemLayers,
@@ -62,7 +62,7 @@ impl Costed for I3dStem {
 #[derive(Module, Debug)]
 pub struct I3dStage {
     pub pathway0_res__: Vec<Bottleneck3d>,
-    /// As many.
+    /// One for each of them.
     pub pathway0_nonlocal__: Vec<Option<NonLocal>>,
 }
 
@@ -109,7 +109,7 @@ pub struct BottleneckBranch {
     pub b: Conv3d,
     pub b_bn: BatchNorm,
     pub c: Conv3d,
-    /// Its weight is zero at first, so that a block starts as its shortcut.
+    /// Its weight is initially zero, so that a block initially equals its shortcut.
     pub c_bn: BatchNorm,
 }
 

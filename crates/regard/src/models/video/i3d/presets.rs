@@ -9,7 +9,7 @@ use crate::layers::ResidualStem;
 use crate::models::config;
 use crate::models::video::ClipPreset;
 
-/// Where the non-local blocks of ResNet-50 stand: right before the last block of s4.
+/// Where the non-local blocks of ResNet-50 are: right before the last block of s4.
 pub const ONE_NON_LOCAL: &[[usize; 2]] = &[[4, 4]];
 /// After every second block of s3 and s4; facebookresearch/SlowFast has ResNet-101's there too.
 pub const FIVE_NON_LOCAL: &[[usize; 2]] = &[[3, 1], [3, 3], [4, 1], [4, 3], [4, 5]];
@@ -66,7 +66,7 @@ const KINETICS: Preprocess =
     Preprocess { mean: [0.45; 3], std: [0.225; 3], crop: 1.0, filter: Filter::Bilinear, resize: Resize::ShortSide };
 
 const fn of(name: &'static str, paper: &'static str, config: fn() -> I3dConfig) -> ClipPreset<I3dConfig> {
-    // the released networks see every eighth frame
+    // the released networks take every eighth frame
     let sampling =
         if matches!(paper.as_bytes(), b"ours") { FrameSampling::Uniform } else { FrameSampling::Dense { rate: 8 } };
     ClipPreset { name, paper, preprocess: KINETICS, sampling, config }

@@ -13,7 +13,7 @@ use crate::testing::{
 /// Sums are ordered differently in PyTorch.
 const TOLERANCE: f32 = 1e-4;
 
-/// Scores of attention reach 87 in these fixtures, so that PyTorch's own f32 is 3e-4 from its f64 in the last map (of values to
+/// Attention scores reach 87 in these fixtures, so that PyTorch's f32 differs from its f64 by 3e-4 in the last map (of values to
 /// 7.6), and 5e-5 in the weights.
 const TOLERANCE_OF_MAPS: f32 = 6e-4;
 const TOLERANCE_OF_WEIGHTS: f32 = 1e-4;
@@ -90,7 +90,7 @@ fn the_fully_convolutional_test_equals_the_released_code() {
 #[test]
 fn gradients_are_those_of_the_released_code() {
     let (fixture, device) = (Fixture::load("nonlocal_i3d"), device::cpu().autodiff());
-    // with running statistics, as the fixture has it
+    // with running statistics, as in the fixture
     let model = fill(config(&fixture).init(&device).unwrap(), &ours(&fixture)).unwrap();
     let model = frozen_norms(model);
     let clips = Clips { pixels: fixture.tensor_on("io/input", &device) };
@@ -174,7 +174,7 @@ fn small_models_run_and_send_a_gradient_to_every_parameter() {
     for affinity in [Affinity::Gaussian, Affinity::EmbeddedGaussian, Affinity::DotProduct, Affinity::Concatenation] {
         let config = I3dConfig { affinity, ..nano(I3dKind::I3d, PLACES) };
         let mut model = stirred(config.init(&device).unwrap());
-        // a ReLU of pairs that is open
+        // biases that keep the ReLU of pairs active
         for block in [&mut model.s3, &mut model.s4].into_iter().flat_map(|s| s.pathway0_nonlocal__.iter_mut().flatten())
         {
             if let (Some(weight), Some(theta)) = (&mut block.concatenation, &mut block.theta) {
@@ -187,7 +187,7 @@ fn small_models_run_and_send_a_gradient_to_every_parameter() {
         let logits = model.forward(&clips, &mut Pass::silent());
         assert_eq!(logits.dims(), [2, 10]);
         let gradients = (logits * random_on([2, 10], 2, &device)).sum().backward();
-        // a shift of all keys changes no softmax
+        // a shift of all keys does not change the softmax
         let without = without_gradient(&model, &gradients);
         let without: Vec<_> = without.iter().filter(|name| !name.contains("phi.bias")).collect();
         assert_eq!(without, Vec::<&String>::new(), "{affinity:?}");

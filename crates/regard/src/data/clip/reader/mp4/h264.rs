@@ -11,7 +11,7 @@ use super::Mp4;
 use super::sps::Sps;
 use super::yuv::{self, Planes};
 use crate::data::Picture;
-use crate::data::clip::reader::input::{Input, Numbers as _, OpenInput};
+use crate::data::clip::reader::input::{ClipSource, Numbers as _, OpenInput};
 use crate::data::clip::reader::{MOST_WORK, Sink, check_size, check_work};
 
 /// A NAL unit of an instantaneous refresh, before which nothing is needed.
@@ -82,7 +82,7 @@ pub fn check(mp4: &Mp4) -> Result<Sps, String> {
 }
 
 /// Gives the frames of different increasing numbers among those that are shown.
-pub fn frames(mp4: &Mp4, input: &Input, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
+pub fn frames(mp4: &Mp4, input: &ClipSource, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
     let sps = check(mp4)?;
     check_size(sps.size)?;
     let header = AvcHeader::parse(&mp4.header).ok_or("H.264 without its header")?;
@@ -97,7 +97,7 @@ pub fn frames(mp4: &Mp4, input: &Input, wanted: &[usize], sink: Sink<'_>) -> Res
     for &number in wanted {
         let sample = mp4.shown[number];
         let key = key_before(mp4, &header, &mut open, &ranks, sample)?;
-        // a later key frame leaves out what nobody wants
+        // starting at a later key frame skips frames that are not wanted
         if run.as_ref().is_none_or(|run| key > run.next || ranks[sample] < run.rank) {
             run = Some(Run::new(key, ranks[key])?);
         }

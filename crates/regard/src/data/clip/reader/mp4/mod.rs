@@ -13,7 +13,7 @@ mod table;
 #[cfg(feature = "h264")]
 mod yuv;
 
-use super::input::{Input, Numbers as _, OpenInput};
+use super::input::{ClipSource, Numbers as _, OpenInput};
 use super::{Sink, check_size, codec_name, mjpeg};
 use crate::data::clip::ClipLength;
 use crate::data::{Change, Changes, Geometric, Picture};
@@ -53,7 +53,7 @@ struct Mp4Sample {
     is_key: bool,
 }
 
-/// What the boxes say of a track.
+/// The fields of a track.
 #[derive(Clone, Debug, Default)]
 struct Track {
     id: u32,
@@ -76,7 +76,7 @@ impl Mp4 {
         matches!(start.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"wide" | b"free" | b"skip" | b"pnot"))
     }
 
-    pub fn open(input: &Input) -> Result<Self, String> {
+    pub fn open(input: &ClipSource) -> Result<Self, String> {
         let mut open = input.open()?;
         let (mut moov, mut moofs, mut at, mut boxes, mut taken) = (None, Vec::new(), 0, 0, 0);
         while at + 8 <= open.length {
@@ -172,7 +172,7 @@ impl Mp4 {
     }
 
     /// Gives the frames of different increasing numbers.
-    pub fn frames(&self, input: &Input, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
+    pub fn frames(&self, input: &ClipSource, wanted: &[usize], sink: Sink<'_>) -> Result<(), String> {
         let sink = &mut |frame| sink(turned(frame, self.quarter_turns));
         #[cfg(feature = "h264")]
         if self.codec.starts_with("avc") {

@@ -1,4 +1,4 @@
-//! What an H.264 stream says of itself: its profile, size and colours. ITU-T H.264, 7.3.2.1.1 and annex E.
+//! The header of an H.264 stream: its profile, size and colours. ITU-T H.264, 7.3.2.1.1 and annex E.
 
 /// A sequence parameter set, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Sps {
         Some(Self { profile, chroma, bits: depth, is_interlaced, size, is_full_range, is_bt709 })
     }
 
-    /// What of it openh264 does not decode.
+    /// Why openh264 cannot decode it.
     pub fn unsupported(&self) -> Option<String> {
         let profile = match self.profile {
             66 => "Baseline",

@@ -4,17 +4,32 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::accuracy::{best, log_probabilities};
-use super::{Accuracy, Calibration, Confusion};
+use super::{Accuracy, Better, Calibration, Confusion, Metric, Unit, Values};
 
 /// The metrics of a classifier over the pictures so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Evaluation {
+pub struct ClassificationMetrics {
     pub accuracy: Accuracy,
     pub confusion: Confusion,
     pub calibration: Calibration,
 }
 
-impl Evaluation {
+impl ClassificationMetrics {
+    /// The metrics that [`values`](Self::values) has; the first decides.
+    pub const METRICS: &'static [Metric] = &[
+        Metric::new("top1", "top-1 accuracy", Better::Higher, Unit::Percent),
+        Metric::new("top5", "top-5 accuracy", Better::Higher, Unit::Percent),
+        Metric::new("loss", "loss", Better::Lower, Unit::Number),
+    ];
+
+    /// The values of [`METRICS`](Self::METRICS), by name.
+    #[must_use]
+    pub fn values(&self) -> Values {
+        let Self { accuracy, .. } = self;
+        let values = [("top1", accuracy.top1()), ("top5", accuracy.top5()), ("loss", accuracy.loss())];
+        values.map(|(name, value)| (name.to_string(), value)).into()
+    }
+
     /// Adds the logits of some pictures, `[B, classes]`, and their true classes.
     ///
     /// # Panics
@@ -45,7 +60,7 @@ mod tests {
     #[test]
     fn batches_of_any_size_give_what_one_pass_over_all_gives() {
         let rows = [[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [0.0, 3.0, 1.0], [-1.0, 0.0, 0.5]];
-        let (mut whole, mut parts) = (Evaluation::default(), Evaluation::default());
+        let (mut whole, mut parts) = (ClassificationMetrics::default(), ClassificationMetrics::default());
         whole.add(logits(&rows), &[0, 1, 2, 2]);
         parts.add(logits(&rows[..1]), &[0]);
         parts.add(logits(&rows[1..]), &[1, 2, 2]);
@@ -59,17 +74,17 @@ mod tests {
 
     #[test]
     fn two_even_logits_are_a_confidence_of_a_third_of_three() {
-        let mut evaluation = Evaluation::default();
+        let mut evaluation = ClassificationMetrics::default();
         evaluation.add(logits(&[[0.0; 3], [0.0; 3], [0.0; 3]]), &[0, 1, 2]);
         assert!(evaluation.calibration.error() < 1e-6, "one of three is right, and a third is claimed");
     }
 
     #[test]
     fn an_evaluation_comes_back_from_json() {
-        let mut evaluation = Evaluation::default();
+        let mut evaluation = ClassificationMetrics::default();
         evaluation.add(logits(&[[2.0, 0.0, 1.0], [f32::NAN; 3]]), &[0, 2]);
         let text = serde_json::to_string(&evaluation).unwrap();
-        let back: Evaluation = serde_json::from_str(&text).unwrap();
+        let back: ClassificationMetrics = serde_json::from_str(&text).unwrap();
         assert_eq!(back.confusion, evaluation.confusion);
         assert!(evaluation.accuracy.loss().is_nan() && back.accuracy.loss().is_nan());
     }
