@@ -363,12 +363,14 @@ unsafe fn panels<V: Vector, const R: usize>(
                 // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`; what is added to
                 // holds floats by contract
                 unsafe {
-                    let packed = (b.data.as_ptr().add(panel * panel_step), step);
-                    if count > V::LANES {
-                        tile::<V, R, 2>((starts, inner, packed), (bias, down), (valid, count, add), out);
-                    } else {
-                        // the last columns fill one vector at most
-                        tile::<V, R, 1>((starts, inner, packed), (bias, down), (valid, count, add), out);
+                    let panel = (b.data.as_ptr().add(panel * panel_step), step);
+                    let (left, terms, size) = ((starts, inner, panel), (bias, down), (valid, count, add));
+                    // the last columns fill one vector at most
+                    match (step == width, count > V::LANES) {
+                        (true, true) => tile::<V, R, 2, true>(left, terms, size, out),
+                        (true, false) => tile::<V, R, 1, true>(left, terms, size, out),
+                        (false, true) => tile::<V, R, 2, false>(left, terms, size, out),
+                        (false, false) => tile::<V, R, 1, false>(left, terms, size, out),
                     }
                 }
             }
@@ -381,8 +383,8 @@ unsafe fn panels<V: Vector, const R: usize>(
 /// # Safety
 /// That of [`summed`]; and to `add`, the output must hold floats.
 #[inline(always)]
-unsafe fn tile<V: Vector, const R: usize, const C: usize>(
-    (starts, inner, packed): ([*const f32; R], &[u32], (*const f32, usize)),
+unsafe fn tile<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
+    (starts, inner, panel): ([*const f32; R], &[u32], (*const f32, usize)),
     (bias, down): (&[f32], [f32; R]),
     (valid, count, add): (usize, usize, bool),
     (out, stride): (&mut [MaybeUninit<f32>], usize),
@@ -400,7 +402,7 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
         begin = [columns; R];
     }
     // SAFETY: by contract
-    let sums = unsafe { summed(starts, inner, packed, begin) };
+    let sums = unsafe { summed::<V, R, C, PACKED>(starts, inner, panel, begin) };
     if valid == R && count == C * V::LANES {
         assert!(out.len() >= (R - 1) * stride + C * V::LANES);
         // by constants alone, so that sums go from registers to where they belong
@@ -439,12 +441,14 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
 /// # Safety
 /// The rows must be readable at all offsets from their starts, and the panel in as many steps.
 #[inline(always)]
-unsafe fn summed<V: Vector, const R: usize, const C: usize>(
+unsafe fn summed<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
     starts: [*const f32; R],
     inner: &[u32],
-    (packed, step): (*const f32, usize),
+    (panel, step): (*const f32, usize),
     mut sums: [[V; C]; R],
 ) -> [[V; C]; R] {
+    // a constant leaves a register to the rows
+    let step = if PACKED { 2 * V::LANES } else { step };
     // an offset, not a pointer: after the last step it may lie beyond the end
     let mut row = 0;
     for &offset in inner {
@@ -452,7 +456,7 @@ unsafe fn summed<V: Vector, const R: usize, const C: usize>(
         unsafe {
             let mut right = [V::zero(); C];
             for (c, right) in right.iter_mut().enumerate() {
-                *right = V::load(packed.add(row + c * V::LANES));
+                *right = V::load(panel.add(row + c * V::LANES));
             }
             for r in 0..R {
                 let left = V::splat(*starts[r].add(offset as usize));
