@@ -214,7 +214,8 @@ impl Convolution3d {
         [height, width]
     }
 
-    fn check(&self, x: &[f32], weight: &[f32]) -> usize {
+    /// Checks the lengths, gives the number of clips.
+    pub(crate) fn check(&self, x: &[f32], weight: &[f32]) -> usize {
         let Self { inputs, outputs, clip, kernel, stride, padding } = *self;
         let none = [inputs, outputs].contains(&0) || kernel.contains(&0) || stride.contains(&0);
         assert!(!none, "convolution: a size of zero");

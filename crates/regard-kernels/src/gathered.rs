@@ -48,7 +48,7 @@ impl FromIterator<usize> for Offsets {
     }
 }
 
-/// A matrix cut into panels of two vectors of columns, each panel row by row; zeros after the last column.
+/// A matrix in panels of two vectors of columns. Packed: each panel row by row, zeros after the last column.
 pub(crate) struct Panels {
     /// Longer than the panels, maybe.
     data: Vec<f32>,
@@ -56,6 +56,8 @@ pub(crate) struct Panels {
     columns: usize,
     /// Columns of a panel.
     width: usize,
+    /// From one row of a panel to the next, and from one panel to the next.
+    strides: [usize; 2],
 }
 
 impl Panels {
@@ -83,7 +85,20 @@ impl Panels {
                 data.resize(data.len() + width - row.len(), 0.0);
             }
         }
-        Self { data, inner, columns, width }
+        Self::packed(data, inner, columns)
+    }
+
+    fn packed(data: Vec<f32>, inner: usize, columns: usize) -> Self {
+        let width = panel_width();
+        Self { data, inner, columns, width, strides: [width, inner * width] }
+    }
+
+    /// A matrix whose rows are a stride apart as it lies, with any numbers after the last column of a row. It is read best
+    /// when it fits a cache and the stride is [`in_place_stride`].
+    pub fn in_place(data: Vec<f32>, inner: usize, columns: usize, stride: usize) -> Self {
+        let width = panel_width();
+        assert!(stride >= columns.next_multiple_of(width), "rows of panels in {stride} columns");
+        Self { data, inner, columns, width, strides: [stride, width] }
     }
 
     /// Packs rows that begin at offsets of an array, their columns `step` apart.
@@ -102,7 +117,7 @@ impl Panels {
         let data = written(len, together, |task, data| {
             (0..data.room() / panel).for_each(|index| pack(task * (together / panel) + index, data));
         });
-        Self { data, inner, columns, width }
+        Self::packed(data, inner, columns)
     }
 
     /// Packs some columns of rows a stride apart, after `max(0, scale * x + shift)` of every row if `affine` is given, into a
@@ -121,7 +136,7 @@ impl Panels {
             let first = columns.start + panel * width;
             pack_affine_relu((from, stride), first..columns.end.min(first + width), affine, data);
         });
-        Self { data, inner, columns: count, width }
+        Self::packed(data, inner, count)
     }
 
     /// Returns the buffer for reuse.
@@ -176,6 +191,12 @@ pub(crate) fn rows_in_registers() -> usize {
 /// Columns of a panel.
 pub(crate) fn panel_width() -> usize {
     if path() == Path::Avx512 { 32 } else { 16 }
+}
+
+/// A stride of at least so many columns for [`Panels::in_place`]: an odd number of panels, so that the rows of a panel do not
+/// lie in the same few sets of a cache.
+pub(crate) fn in_place_stride(columns: usize) -> usize {
+    (columns.div_ceil(panel_width()) | 1) * panel_width()
 }
 
 /// What the sums of an output start from.
@@ -303,7 +324,10 @@ unsafe fn panels<V: Vector, const R: usize>(
     let width = 2 * V::LANES;
     assert_eq!(inner.len(), b.inner, "inner sizes differ");
     assert!(b.width == width, "packed for another path");
-    assert!(size::holds(b.data.len(), [b.columns.div_ceil(width), b.inner, width]), "the right matrix is too small");
+    let [step, panel_step] = b.strides;
+    let panel_len = if b.inner == 0 { Some(0) } else { size::strided(b.inner, step, width) };
+    let held = panel_len.and_then(|len| size::strided(b.columns.div_ceil(width), panel_step, len));
+    assert!(held.is_some_and(|len| len <= b.data.len()), "the right matrix is too small");
     let fits = size::strided(rows.len(), stride, b.columns).is_some_and(|len| len <= out.len());
     assert!(stride >= b.columns && fits, "the output is too small");
     let last = rows.iter().fold(0, |last, &row| last.max(row)) as usize + left.inner.largest;
@@ -339,12 +363,14 @@ unsafe fn panels<V: Vector, const R: usize>(
                 // SAFETY: the largest offset was checked above; a panel has `inner` rows of `width`; what is added to
                 // holds floats by contract
                 unsafe {
-                    let packed = b.data.as_ptr().add(panel * b.inner * width);
-                    if count > V::LANES {
-                        tile::<V, R, 2>((starts, inner, packed), (bias, down), (valid, count, add), out);
-                    } else {
-                        // the last columns fill one vector at most
-                        tile::<V, R, 1>((starts, inner, packed), (bias, down), (valid, count, add), out);
+                    let panel = (b.data.as_ptr().add(panel * panel_step), step);
+                    let (left, terms, size) = ((starts, inner, panel), (bias, down), (valid, count, add));
+                    // the last columns fill one vector at most
+                    match (step == width, count > V::LANES) {
+                        (true, true) => tile::<V, R, 2, true>(left, terms, size, out),
+                        (true, false) => tile::<V, R, 1, true>(left, terms, size, out),
+                        (false, true) => tile::<V, R, 2, false>(left, terms, size, out),
+                        (false, false) => tile::<V, R, 1, false>(left, terms, size, out),
                     }
                 }
             }
@@ -357,8 +383,8 @@ unsafe fn panels<V: Vector, const R: usize>(
 /// # Safety
 /// That of [`summed`]; and to `add`, the output must hold floats.
 #[inline(always)]
-unsafe fn tile<V: Vector, const R: usize, const C: usize>(
-    (starts, inner, packed): ([*const f32; R], &[u32], *const f32),
+unsafe fn tile<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
+    (starts, inner, panel): ([*const f32; R], &[u32], (*const f32, usize)),
     (bias, down): (&[f32], [f32; R]),
     (valid, count, add): (usize, usize, bool),
     (out, stride): (&mut [MaybeUninit<f32>], usize),
@@ -376,7 +402,7 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
         begin = [columns; R];
     }
     // SAFETY: by contract
-    let sums = unsafe { summed(starts, inner, packed, begin) };
+    let sums = unsafe { summed::<V, R, C, PACKED>(starts, inner, panel, begin) };
     if valid == R && count == C * V::LANES {
         assert!(out.len() >= (R - 1) * stride + C * V::LANES);
         // by constants alone, so that sums go from registers to where they belong
@@ -415,18 +441,22 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
 /// # Safety
 /// The rows must be readable at all offsets from their starts, and the panel in as many steps.
 #[inline(always)]
-unsafe fn summed<V: Vector, const R: usize, const C: usize>(
+unsafe fn summed<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
     starts: [*const f32; R],
     inner: &[u32],
-    mut packed: *const f32,
+    (panel, step): (*const f32, usize),
     mut sums: [[V; C]; R],
 ) -> [[V; C]; R] {
+    // a constant leaves a register to the rows
+    let step = if PACKED { 2 * V::LANES } else { step };
+    // an offset, not a pointer: after the last step it may lie beyond the end
+    let mut row = 0;
     for &offset in inner {
         // SAFETY: by contract
         unsafe {
             let mut right = [V::zero(); C];
             for (c, right) in right.iter_mut().enumerate() {
-                *right = V::load(packed.add(c * V::LANES));
+                *right = V::load(panel.add(row + c * V::LANES));
             }
             for r in 0..R {
                 let left = V::splat(*starts[r].add(offset as usize));
@@ -434,7 +464,7 @@ unsafe fn summed<V: Vector, const R: usize, const C: usize>(
                     sums[r][c] = left.fma(right[c], sums[r][c]);
                 }
             }
-            packed = packed.add(2 * V::LANES);
+            row += step;
         }
     }
     sums

@@ -5,6 +5,7 @@
 //! they lie, an output is one contiguous piece, and its task needs a part of the weights alone. Fewer pictures than
 //! threads are shared out; a number is the same sum in the same order in both cases.
 
+use crate::epilogue::relu;
 use crate::gathered::{Gathered, Init, Offsets, Panels, multiply, multiply_rows, rows_together};
 use crate::parallel::{Helpers, Parallel, for_each_picture, return_buffer, take_buffer};
 use crate::product::Matrix;
@@ -260,17 +261,6 @@ fn largest_body<V: Vector>(image: &[f32], [rows, columns]: [usize; 2], chunk: us
             }
             most.put(out, channel);
         }
-    }
-}
-
-kernel!(
-    fn relu<'a>(x: &'a mut [f32]) = relu_body
-);
-
-#[inline(always)]
-fn relu_body<V: Vector>(x: &mut [f32]) {
-    for x in x.chunks_mut(V::LANES) {
-        V::zero().max(V::get(x, 0)).put(x, 0);
     }
 }
 

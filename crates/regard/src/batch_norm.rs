@@ -16,6 +16,7 @@ use burn::tensor::module::{batch_norm, batch_norm_train};
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_kernels::batch_norm::{self as kernels, Activation};
 use regard_kernels::gamma::{Moments, Statistics};
+use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
 use crate::cost::{Costed, Ledger, Work, size};
@@ -135,6 +136,36 @@ impl BatchNorm {
             running.set(old.mul_scalar(1.0 - self.momentum) + batch);
         }
     }
+}
+
+/// A norm of every channel of a map, which a convolution before it can apply.
+pub trait ChannelNorm: Debug {
+    /// `[B, C, H, W] -> [B, C, H, W]`, then the activation.
+    fn normalise(&self, map: Tensor<4>, activation: Activation) -> Tensor<4>;
+
+    /// Factor and term of every channel in inference; none where the statistics are those of the batch.
+    fn scale_and_shift(&self) -> Option<[Vec<f32>; 2]>;
+}
+
+impl ChannelNorm for BatchNorm {
+    fn normalise(&self, map: Tensor<4>, activation: Activation) -> Tensor<4> {
+        self.forward_then(map, activation)
+    }
+
+    fn scale_and_shift(&self) -> Option<[Vec<f32>; 2]> {
+        let (gamma, beta) = (self.gamma.val(), self.beta.val());
+        let given = self.statistics(&gamma.device()) == Statistics::Given;
+        given.then(|| scale_and_shift([gamma, beta, self.running_mean.value(), self.running_var.value()], self.epsilon))
+    }
+}
+
+/// Factor and term by weight, bias, mean and variance.
+fn scale_and_shift(vectors: [Tensor<1>; 4], epsilon: f64) -> [Vec<f32>; 2] {
+    let [weight, bias, mean, variance] =
+        vectors.map(|vector| vector.into_data().iter::<f32>().map(f64::from).collect::<Vec<_>>());
+    let scale: Vec<f64> = weight.iter().zip(&variance).map(|(weight, v)| weight / (v + epsilon).sqrt()).collect();
+    let shift = bias.iter().zip(mean).zip(&scale).map(|((bias, mean), scale)| (bias - mean * scale) as f32).collect();
+    [scale.into_iter().map(|scale| scale as f32).collect(), shift]
 }
 
 impl Costed for BatchNorm {

@@ -76,6 +76,12 @@ impl Deref for FloatSlice {
     }
 }
 
+/// What a kernel gave outside of a graph, on the CPU device.
+pub(crate) fn constant<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
+    let kind = DispatchTensorKind::Flex(BackendTensor::Float(tensor(values, shape.to_vec())));
+    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+}
+
 /// Applies a kernel to tensors for which [`runs_on`] holds.
 pub(crate) fn apply<const N: usize, const D: usize>(
     kernel: impl Kernel<N>,

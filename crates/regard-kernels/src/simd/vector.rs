@@ -44,6 +44,10 @@ pub(crate) trait Vector: Copy {
     fn positive(self, yes: Self, no: Self) -> Self;
     fn sum(self) -> f32;
     fn max_lane(self) -> f32;
+    /// The lanes of both in turn.
+    fn interleave(self, other: Self) -> [Self; 2];
+    /// The even and the odd lanes of both, one after the other.
+    fn deinterleave(self, other: Self) -> [Self; 2];
     /// Eight rows of eight become columns; rows lie a stride apart.
     /// # Safety
     /// All of them must be readable at `from` and writable at `to`, and not be the same.
@@ -180,6 +184,16 @@ impl Vector for Portable {
     #[inline(always)]
     fn max_lane(self) -> f32 {
         self.0.iter().fold(f32::NEG_INFINITY, |a, &b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn interleave(self, other: Self) -> [Self; 2] {
+        let lane = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { other.0[i / 2] };
+        [Self(std::array::from_fn(lane)), Self(std::array::from_fn(|i| lane(i + 8)))]
+    }
+    #[inline(always)]
+    fn deinterleave(self, other: Self) -> [Self; 2] {
+        let lane = |i: usize| if i < 8 { self.0[i] } else { other.0[i - 8] };
+        [Self(std::array::from_fn(|i| lane(2 * i))), Self(std::array::from_fn(|i| lane(2 * i + 1)))]
     }
     #[inline(always)]
     unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize)) {

@@ -121,6 +121,25 @@ impl Vector for Avx512 {
         register!(_mm512_reduce_max_ps(self.0))
     }
     #[inline(always)]
+    fn interleave(self, other: Self) -> [Self; 2] {
+        register!({
+            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            [
+                Self(_mm512_permutex2var_ps(self.0, first, other.0)),
+                Self(_mm512_permutex2var_ps(self.0, second, other.0)),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn deinterleave(self, other: Self) -> [Self; 2] {
+        register!({
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            [Self(_mm512_permutex2var_ps(self.0, even, other.0)), Self(_mm512_permutex2var_ps(self.0, odd, other.0))]
+        })
+    }
+    #[inline(always)]
     unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize)) {
         // SAFETY: the same contract; whoever runs AVX-512 runs AVX2
         unsafe { Avx2::transpose_8x8(from, to) };
@@ -226,6 +245,26 @@ impl Vector for Avx2 {
         // SAFETY: there is room for eight
         unsafe { self.store(lanes.as_mut_ptr()) };
         lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn interleave(self, other: Self) -> [Self; 2] {
+        register!({
+            let (low, high) = (_mm256_unpacklo_ps(self.0, other.0), _mm256_unpackhi_ps(self.0, other.0));
+            [Self(_mm256_permute2f128_ps::<0x20>(low, high)), Self(_mm256_permute2f128_ps::<0x31>(low, high))]
+        })
+    }
+    #[inline(always)]
+    fn deinterleave(self, other: Self) -> [Self; 2] {
+        register!({
+            // pairs of each half of both, then the middle pairs change places
+            let even = _mm256_shuffle_ps::<0b10_00_10_00>(self.0, other.0);
+            let odd = _mm256_shuffle_ps::<0b11_01_11_01>(self.0, other.0);
+            let [even, odd] = [_mm256_castps_pd(even), _mm256_castps_pd(odd)];
+            [
+                Self(_mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(even))),
+                Self(_mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(odd))),
+            ]
+        })
     }
     #[inline(always)]
     unsafe fn transpose_8x8(from: (*const f32, usize), to: (*mut f32, usize)) {

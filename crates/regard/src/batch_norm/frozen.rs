@@ -12,7 +12,7 @@ use regard_kernels::batch_norm::{self as kernels, Activation};
 use regard_kernels::gamma::Moments;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchNorm, RunningStat};
+use super::{BatchNorm, ChannelNorm, RunningStat, scale_and_shift};
 use crate::cost::{Costed, Ledger, Work};
 use crate::fused::{self, Kernel, Saved};
 
@@ -67,6 +67,17 @@ impl FrozenBatchNorm {
             moments: Moments { mean, variance, count: 1 },
         };
         fused::apply(kernel, [x.into_dispatch()], shape)
+    }
+}
+
+impl ChannelNorm for FrozenBatchNorm {
+    fn normalise(&self, map: Tensor<4>, activation: Activation) -> Tensor<4> {
+        self.forward_then(map, activation)
+    }
+
+    fn scale_and_shift(&self) -> Option<[Vec<f32>; 2]> {
+        let vectors = [&self.weight, &self.bias, &self.running_mean, &self.running_var].map(RunningStat::value);
+        Some(scale_and_shift(vectors, self.epsilon))
     }
 }
 
@@ -175,6 +186,19 @@ impl Norm {
         match self {
             Self::Batch(norm) => norm.epsilon,
             Self::Frozen(norm) => norm.epsilon,
+        }
+    }
+}
+
+impl ChannelNorm for Norm {
+    fn normalise(&self, map: Tensor<4>, activation: Activation) -> Tensor<4> {
+        self.forward_then(map, activation)
+    }
+
+    fn scale_and_shift(&self) -> Option<[Vec<f32>; 2]> {
+        match self {
+            Self::Batch(norm) => norm.scale_and_shift(),
+            Self::Frozen(norm) => norm.scale_and_shift(),
         }
     }
 }

@@ -10,7 +10,8 @@ use burn::tensor::{Device, Tensor};
 use regard_kernels::pool::BlockMax;
 
 use crate::batch_norm::BatchNorm;
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
+use crate::convolution3d::ClipPool;
 use crate::cost::{Costed, Ledger, Work};
 use crate::fused::{self, Kernel, Saved};
 
@@ -52,7 +53,7 @@ pub struct ConvNorm {
 impl ConvNorm {
     /// `[B, in, H, W] -> [B, out, H', W']`
     pub fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        self.bn.forward(self.conv.convolve(map))
+        self.conv.convolve_then(map, After::norm(&self.bn))
     }
 }
 
@@ -75,6 +76,27 @@ pub fn block_max(map: Tensor<4>, block: usize) -> Tensor<4> {
     let kernel = BlockMax { height, width, block };
     let [rows, columns] = kernel.output_size();
     fused::apply(kernel, [map.into_dispatch()], [batch, channels, rows, columns])
+}
+
+/// What a pool gives: `[B, C, H, W] -> [B, C, H', W']`. In inference on the CPU it is that of a clip of one frame, which needs no
+/// indices of the largest values.
+///
+/// # Panics
+/// When no window fits.
+pub fn max_pool(pool: &MaxPool2d, map: Tensor<4>) -> Tensor<4> {
+    let [batch, channels, height, width] = map.dims();
+    let padding = match pool.padding {
+        PaddingConfig2d::Explicit(top, left, bottom, right) if (top, left) == (bottom, right) => Some([top, left]),
+        PaddingConfig2d::Valid => Some([0, 0]),
+        _ => None,
+    };
+    let plain = pool.dilation == [1, 1] && !pool.ceil_mode && !map.device().is_autodiff() && fused::runs_on(&map);
+    let Some([down, right]) = padding.filter(|_| plain) else {
+        return pool.forward(map);
+    };
+    let ([kh, kw], [sh, sw]) = (pool.kernel_size, pool.stride);
+    let clips = ClipPool { kernel: [1, kh, kw], stride: [1, sh, sw], padding: [0, down, right] };
+    clips.max(map.reshape([batch, channels, 1, height, width])).squeeze_dim(2)
 }
 
 impl Kernel<1> for BlockMax {
@@ -131,6 +153,18 @@ mod tests {
     use crate::device;
     use crate::testing::{assert_close, random, random_on};
     use burn::nn::pool::MaxPool2dConfig;
+
+    #[test]
+    fn the_largest_values_are_burns_in_inference_and_in_training() {
+        for (padding, stride) in [(1, 2), (0, 1), (1, 1)] {
+            let padding = PaddingConfig2d::Explicit(padding, padding, padding, padding);
+            let pool = MaxPool2dConfig::new([3, 3]).with_strides([stride, stride]).with_padding(padding).init();
+            for device in [device::cpu(), device::cpu().autodiff()] {
+                let map = random_on([2, 3, 7, 10], 1, &device);
+                assert_close(&max_pool(&pool, map.clone()), &pool.forward(map), 0.0);
+            }
+        }
+    }
 
     #[test]
     fn a_square_convolution_keeps_the_size_of_a_map() {

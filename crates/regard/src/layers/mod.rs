@@ -24,7 +24,7 @@ mod tokens;
 mod transformer;
 
 pub use crate::batch_norm::{BatchNorm, FrozenBatchNorm, Norm, NormKind};
-pub use convolution::{ConvNorm, GlobalAverage, biased, block_max, clip_convolution, square};
+pub use convolution::{ConvNorm, GlobalAverage, biased, block_max, clip_convolution, max_pool, square};
 pub use encoder::{
     EncoderBlock, EncoderBlockConfig, LayerScale, Mlp, PatchEmbed, PatchEmbedConfig, SelfAttention, cost_of_patches,
 };

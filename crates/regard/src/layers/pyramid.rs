@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::convolution::{biased, square};
 use super::positive;
-use crate::batch_norm::BatchNorm;
-use crate::convolution::Convolve;
+use crate::batch_norm::{BatchNorm, ChannelNorm};
+use crate::convolution::{After, Convolve};
 use crate::cost::{Ledger, Work};
 use crate::{Error, Pass};
 
@@ -115,12 +115,10 @@ pub struct ExtraBlocks {
     pub p7: Conv2d,
 }
 
-fn forward(block: &Block, map: Tensor<4>) -> Tensor<4> {
-    let map = block.0.convolve(map);
-    match &block.1 {
-        Some(norm) => norm.forward(map),
-        None => map,
-    }
+/// Of a block and what is added to it.
+fn forward((convolution, norm): &Block, map: Tensor<4>, add: Option<Tensor<4>>) -> Tensor<4> {
+    let norm = norm.as_ref().map(|norm| -> &dyn ChannelNorm { norm });
+    convolution.convolve_then(map, After { norm, add, relu: false })
 }
 
 impl Pyramid {
@@ -135,16 +133,11 @@ impl Pyramid {
         let mut levels = Vec::with_capacity(count + self.extra.count());
         let mut above: Option<Tensor<4>> = None;
         for (index, map) in maps.iter().enumerate().rev() {
-            let lateral = forward(&self.inner_blocks[index], map.clone());
-            let sum = match above {
-                Some(above) => {
-                    let [_, _, height, width] = lateral.dims();
-                    lateral + stretched(above, [height, width])
-                }
-                None => lateral,
-            };
+            let [_, _, height, width] = map.dims();
+            let above_it = above.map(|above| stretched(above, [height, width]));
+            let sum = forward(&self.inner_blocks[index], map.clone(), above_it);
             above = Some(sum.clone());
-            let level = forward(&self.layer_blocks[index], sum);
+            let level = forward(&self.layer_blocks[index], sum, None);
             levels.push(pass.watch(&format!("layer_blocks.{index}"), level));
         }
         levels.reverse();

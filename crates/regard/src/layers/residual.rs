@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::convolution::square;
 use crate::batch_norm::{Norm, NormKind};
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::{Costed, Ledger, Work};
 use crate::{Error, Pass};
 
@@ -225,15 +225,19 @@ impl Residual {
     /// `[B, C, H, W] -> [B, C', H', W']`
     pub fn forward(&self, map: Tensor<4>, pass: &mut Pass) -> Tensor<4> {
         let shortcut = match &self.downsample {
-            Some((convolution, norm)) => norm.forward(convolution.convolve(map.clone())),
+            Some((convolution, norm)) => convolution.convolve_then(map.clone(), After::norm(norm)),
             None => map.clone(),
         };
-        let out = self.conv2.convolve(self.bn1.forward_relu(self.conv1.convolve(map)));
-        let out = match (&self.conv3, &self.bn3) {
-            (Some(convolution), Some(norm)) => norm.forward(convolution.convolve(self.bn2.forward_relu(out))),
-            _ => self.bn2.forward(out),
+        let out = self.conv1.convolve_then(map, After::norm_relu(&self.bn1));
+        let (out, last, norm) = match (&self.conv3, &self.bn3) {
+            (Some(last), Some(norm)) => (self.conv2.convolve_then(out, After::norm_relu(&self.bn2)), last, norm),
+            _ => (out, &self.conv2, &self.bn2),
         };
-        relu(pass.branch(out) + shortcut)
+        if pass.drops_branches() {
+            relu(pass.branch(last.convolve_then(out, After::norm(norm))) + shortcut)
+        } else {
+            last.convolve_then(out, After::norm_relu(norm).plus(shortcut))
+        }
     }
 }
 

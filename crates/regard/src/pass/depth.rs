@@ -94,6 +94,12 @@ impl Pass {
         }
     }
 
+    /// Whether [`branch`](Self::branch) may change its tensor.
+    #[must_use]
+    pub fn drops_branches(&self) -> bool {
+        self.depth.as_ref().is_some_and(|depth| !depth.is_idle())
+    }
+
     /// Applies stochastic depth to a residual branch `[B, ..]`, before it is added to its shortcut.
     #[must_use]
     pub fn branch<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{FamilyConfig, Inspect, Packing, Preset};
 use crate::attention::Affinity;
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::{
     BottleneckStride, GlobalAverage, LastStage, Linear, NonLocal, NonLocalConfig, Norm, NormKind, PoolOrder, Residual,
-    ResidualBlock, ResidualBody, ResidualStem, check_size,
+    ResidualBlock, ResidualBody, ResidualStem, check_size, max_pool,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass};
@@ -202,9 +202,9 @@ impl NonLocalResNet {
             channels == wanted,
             "non-local resnet: images have channels {channels}, the model has channels {wanted}"
         );
-        let mut map = self.bn1.forward_relu(self.conv1.convolve(images));
+        let mut map = self.conv1.convolve_then(images, After::norm_relu(&self.bn1));
         if let Some(pool) = &self.maxpool {
-            map = pool.forward(map);
+            map = max_pool(pool, map);
         }
         pass.begin_blocks(self.layer_.iter().map(Vec::len).sum());
         for (stage, blocks) in self.layer_.iter().enumerate() {

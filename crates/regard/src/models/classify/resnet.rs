@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use super::backbone::head;
 use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset, StagedBackbone};
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::{Costed, Ledger, Work};
 use crate::data::Preprocess;
 use crate::layers::packed::{PackedForm, folded, linear};
 use crate::layers::{
     BottleneckStride, GlobalAverage, LastStage, Linear, Norm, NormKind, Residual, ResidualBlock, ResidualBody,
-    ResidualStem, check_size,
+    ResidualStem, check_size, max_pool,
 };
 use crate::models::limits::check_image;
 use crate::{Error, Pass, device};
@@ -181,9 +181,9 @@ impl ResNet {
     ) -> Tensor<4> {
         let ([_, channels, ..], [_, wanted, ..]) = (images.dims(), self.conv1.weight.lazy_shape().dims::<4>());
         assert!(channels == wanted, "resnet: images have channels {channels}, the model has channels {wanted}");
-        let mut map = self.bn1.forward_relu(self.conv1.convolve(images));
+        let mut map = self.conv1.convolve_then(images, After::norm_relu(&self.bn1));
         if let Some(pool) = &self.maxpool {
-            map = pool.forward(map);
+            map = max_pool(pool, map);
         }
         pass.begin_blocks(self.layer_.iter().map(Vec::len).sum());
         for (stage, blocks) in (1..).zip(&self.layer_) {

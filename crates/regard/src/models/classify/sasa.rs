@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backbone::head;
 use super::{Backbone, FamilyConfig, FeatureMap, Inspect, Packing, Preset, StagedBackbone};
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::Ledger;
 use crate::data::Preprocess;
 use crate::layers::{
@@ -376,7 +376,7 @@ impl SasaStem {
         match self {
             Self::Convolution(stem) => {
                 let thirds = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
-                max_pool2d(stem.bn.forward_relu(stem.conv.convolve(images)), thirds)
+                max_pool2d(stem.conv.convolve_then(images, After::norm_relu(&stem.bn)), thirds)
             }
             Self::Attention(stem) => {
                 let attended = pass.within("attn", |pass| stem.attn.forward(images, pass)).out;
@@ -427,7 +427,7 @@ impl SasaBlock {
         };
         let wide = self.bn3.forward(self.conv3.forward(self.bn2.forward_relu(mixed)));
         let around = match &self.shortcut {
-            Some(shortcut) => shortcut.bn.forward(shortcut.conv.convolve(map)),
+            Some(shortcut) => shortcut.conv.convolve_then(map, After::norm(&shortcut.bn)),
             None => map,
         };
         relu(pass.branch(wide) + around)

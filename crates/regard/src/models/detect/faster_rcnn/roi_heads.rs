@@ -13,7 +13,7 @@ use crate::boxes::{
     Balance, BoxCoder, Corners, DrawId, Level, LevelRule, Match, Matcher, RoiAlign, Sampler, SamplingPoints, clip,
     has_sides, nms_by_class, roi_align_levels, rows, smooth_l1, to_tensor,
 };
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::{Ledger, Work};
 use crate::function;
 use crate::layers::{BatchNorm, Linear, check_size, square};
@@ -210,7 +210,9 @@ impl RoiHeads {
                 relu(head.fc7.forward(hidden))
             }
             BoxHead::Convolution(head) => {
-                let grids = head.conv.iter().fold(grids, |grids, (conv, norm)| norm.forward_relu(conv.convolve(grids)));
+                let block =
+                    |grids, (conv, norm): &(Conv2d, BatchNorm)| conv.convolve_then(grids, After::norm_relu(norm));
+                let grids = head.conv.iter().fold(grids, block);
                 relu(head.fc.forward(grids.flatten::<2>(1, 3)))
             }
         };

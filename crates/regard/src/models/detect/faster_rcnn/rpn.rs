@@ -5,7 +5,6 @@
 
 use burn::module::{Initializer, Module};
 use burn::nn::conv::Conv2d;
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +12,7 @@ use crate::boxes::{
     Anchors, Balance, BoxCoder, Corners, DrawId, Level, Match, Matcher, Sampler, binary_cross_entropy, clip, has_sides,
     nms_by_class, rows, smooth_l1, to_tensor,
 };
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::{Ledger, Work};
 use crate::layers::biased;
 use crate::models::detect::{Targets, best_of, per_anchor};
@@ -112,7 +111,7 @@ impl Rpn {
         for (index, Level { map, stride }) in levels.iter().enumerate() {
             let [_, _, height, width] = map.dims();
             let own = config.level(index, image, [height, width], *stride);
-            let hidden = self.head.conv.iter().fold(map.clone(), |map, [conv]| relu(conv.convolve(map)));
+            let hidden = self.head.conv.iter().fold(map.clone(), |map, [conv]| conv.convolve_then(map, After::relu()));
             let hidden = pass.watch(&format!("head.conv.level{index}"), hidden);
             let logits = per_anchor(self.head.cls_logits.convolve(hidden.clone()), config.per_place());
             objectness.push(logits.squeeze_dim::<2>(2));

@@ -6,7 +6,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::convolution::Convolve;
+use crate::convolution::{After, Convolve};
 use crate::cost::{Costed, Ledger, Work};
 use crate::layers::{GroupNorm, LocalAttention, LocalAttentionConfig, Pointwise, biased, check_size, square};
 use crate::{Error, Pass};
@@ -112,6 +112,10 @@ impl NamedHead<'_> {
     /// `[B, C, H, W] -> [B, outputs, H, W]`; attention is recorded as `conv.0.0.level3.weights`.
     pub fn forward(&self, mut map: Tensor<4>, level: usize, pass: &mut Pass) -> Tensor<4> {
         for (index, (layer, norm)) in self.conv.iter().enumerate() {
+            if let (TowerLayer::Convolution(convolution), None) = (layer, norm) {
+                map = convolution.convolve_then(map, After::relu());
+                continue;
+            }
             map = match layer {
                 TowerLayer::Convolution(convolution) => convolution.convolve(map),
                 TowerLayer::Attention(attention) => {
