@@ -14,7 +14,7 @@ use crate::data::vision_language::{
     Cached, Crops, GivenBox, OnePicture, Patches, RegionFeatures, RegionPicture, RegionSource, StoredRegions,
     image_number,
 };
-use crate::data::{Bounds, Detection, Images, Picture, prepare};
+use crate::data::{Bounds, Detection, DetectionPreprocess, Images, Picture, prepare};
 use crate::models::Model;
 use crate::models::detect::Detector;
 use crate::weights::{self, Fetcher, LoadedDetector, LoadedModel};
@@ -59,6 +59,15 @@ impl Default for RegionRecipe {
     fn default() -> Self {
         Self::Boxes { side: usual_side(), detector: None, limits: DetectedLimits::default() }
     }
+}
+
+/// Whether the regions that a network finds are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionCache {
+    /// Where downloads are kept, by the content of the picture: a data set is looked at again in every epoch.
+    OnDisk,
+    /// For pictures of strangers, of which nothing may stay behind.
+    Off,
 }
 
 /// What is taken of a detector's box.
@@ -123,7 +132,11 @@ impl RegionRecipe {
     ///
     /// # Errors
     /// When there is no such model or file.
-    pub fn open(&self, classes: usize, device: &Device) -> Result<Arc<dyn RegionSource>, Error> {
+    pub fn open(&self, classes: usize, device: &Device, cache: RegionCache) -> Result<Arc<dyn RegionSource>, Error> {
+        let cached = |source: Arc<dyn RegionSource>, key: &str| match cache {
+            RegionCache::OnDisk => cached(source, key),
+            RegionCache::Off => source,
+        };
         Ok(match self {
             Self::Boxes { side, detector: None, .. } => Arc::new(Crops { side: *side, classes }),
             Self::Boxes { side, detector: Some(model), limits } => {
@@ -183,6 +196,7 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 pub struct DetectedRegions {
     detector: Shared<LoadedDetector>,
+    preprocess: DetectionPreprocess,
     feature: DetectedFeature,
     limits: DetectedLimits,
     /// Of the detector, without a background.
@@ -206,9 +220,9 @@ impl DetectedRegions {
     /// When there is no such detector.
     pub fn open(model: &str, feature: DetectedFeature, limits: DetectedLimits, device: &Device) -> Result<Self, Error> {
         let detector = weights::resolve_detector(model, &mut |_| {})?.load(device)?;
-        let classes = detector.config.classes();
-        let mut source =
-            Self { detector: Shared::new(detector), feature, limits, classes, width: 0, device: device.clone() };
+        let (classes, preprocess) = (detector.config.classes(), detector.preprocess);
+        let (detector, device) = (Shared::new(detector), device.clone());
+        let mut source = Self { detector, preprocess, feature, limits, classes, width: 0, device };
         // what a feature has is known from one picture
         let [rows, columns] = source.detector.with(|detector| detector.config.image());
         let picture = Picture::new([rows, columns], vec![0; 3 * rows * columns])?;
@@ -343,6 +357,11 @@ impl RegionSource for DetectedRegions {
         self.width
     }
 
+    fn network_pixels(&self, size: [usize; 2]) -> usize {
+        let [rows, columns] = self.preprocess.size(size);
+        rows.saturating_mul(columns)
+    }
+
     fn classes(&self) -> usize {
         self.classes + 1
     }
@@ -375,6 +394,10 @@ impl RegionSource for BoxesOrDetected {
         self.crops.width()
     }
 
+    fn network_pixels(&self, size: [usize; 2]) -> usize {
+        self.finder.network_pixels(size)
+    }
+
     fn classes(&self) -> usize {
         self.crops.classes()
     }
@@ -396,6 +419,8 @@ impl RegionSource for BoxesOrDetected {
 #[derive(Debug)]
 struct MapRegions {
     model: Shared<LoadedModel>,
+    /// Rows and columns of what it sees.
+    image: [usize; 2],
     width: usize,
     device: Device,
 }
@@ -403,8 +428,9 @@ struct MapRegions {
 impl MapRegions {
     fn open(name: &str, device: &Device) -> Result<Self, Error> {
         let model = weights::resolve(name, &mut |_| {})?.load(device)?;
-        let mut source = Self { model: Shared::new(model), width: 0, device: device.clone() };
-        let [rows, columns] = source.model.with(|model| model.config.image());
+        let image = model.config.image();
+        let mut source = Self { model: Shared::new(model), image, width: 0, device: device.clone() };
+        let [rows, columns] = image;
         let picture = Picture::new([rows, columns], vec![0; 3 * rows * columns])?;
         let found = source.regions(&OnePicture { name, picture: &picture, boxes: &[] })?;
         source.width = found.features.len() / found.len();
@@ -415,6 +441,10 @@ impl MapRegions {
 impl RegionSource for MapRegions {
     fn width(&self) -> usize {
         self.width
+    }
+
+    fn network_pixels(&self, _: [usize; 2]) -> usize {
+        self.image.iter().product()
     }
 
     fn classes(&self) -> usize {
