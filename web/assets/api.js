@@ -65,6 +65,10 @@ export async function clipAttention(clip, model, query, signal) {
   return postJson(path, { frames: await Promise.all(clip.map(base64)) }, signal);
 }
 
+/** The answer to a question about a picture, with the attention between words and regions. */
+export const ask = async (picture, question, model, signal) =>
+  postJson("v1/ask", { picture: await base64(picture), question, model, attention: true, top: 5 }, signal);
+
 export const translate = (text, model) => postJson("v1/translate", { texts: [text], model, best: 3 });
 
 /** The best translation, and where each layer and head looked. */

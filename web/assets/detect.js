@@ -2,15 +2,12 @@
 
 import * as api from "./api.js";
 import { attempt } from "./app.js";
-import { element, loadImage, overlay, replaceButtons, thumbnail } from "./draw.js";
+import { LONGER_SIDE, colours, drawPicture, largestFirst, loadBlob, placeLabels, placeOf } from "./boxes.js";
+import { element, overlay, replaceButtons, thumbnail } from "./draw.js";
 import { modelSelect, pictureInput, sampleButtons } from "./inputs.js";
 
 /** The lowest score that is asked for; the slider hides more without asking again. */
 const LOWEST_SCORE = 0.05;
-/** Pixels of the longer side of the canvas. */
-const LONGER_SIDE = 1024;
-/** Okabe and Ito's colours, which are safe for colour-blind readers and those of `regard detect`, each with an ink that reads on it. */
-const COLOURS = [["#f0e442", "#000000"], ["#56b4e9", "#000000"], ["#e69f00", "#000000"], ["#009e73", "#000000"], ["#cc79a7", "#000000"], ["#d55e00", "#000000"], ["#0072b2", "#ffffff"]];
 const METHODS = { "cross-attention": "cross-attention of its query in", "grad-cam": "Grad-CAM of its score at" };
 
 const title = ({ label, score }) => `${label} ${score.toFixed(2)}`;
@@ -41,7 +38,7 @@ export function detect(panel, models) {
       element("div", {}, stage, caption, heads),
       element("div", {}, element("div", { class: "bar" }, element("label", {}, "score threshold", slider, output)), count, list, time)),
   );
-  new ResizeObserver(placeLabels).observe(layer);
+  new ResizeObserver(() => placeLabels(layer, boxes)).observe(layer);
   panel.addEventListener("keydown", ({ key }) => key === "Escape" && choose(null));
   filter();
 
@@ -62,27 +59,19 @@ export function detect(panel, models) {
     // a detection's index does not depend on the threshold: the list is sorted by score
     boxes = found.detections.map(boxButton);
     rows = found.detections.map(rowButton);
-    const area = (index) => found.detections[index].box.width * found.detections[index].box.height;
-    // a smaller box lies above a larger one, so that both can be clicked
-    layer.replaceChildren(...[...boxes.keys()].sort((a, b) => area(b) - area(a)).map((index) => boxes[index]));
+    layer.replaceChildren(...largestFirst(found.detections.map(({ box }) => box)).map((index) => boxes[index]));
     list.replaceChildren(...rows.map((row) => element("li", {}, row)));
     filter();
   }
 
   function boxButton(detection, index) {
-    const { size: [height, width] } = state.found;
-    const { box } = detection;
-    // boxes may reach beyond the picture
-    const [left, right] = [box.x, box.x + box.width].map((at) => Math.min(Math.max(at / width, 0), 1));
-    const [top, bottom] = [box.y, box.y + box.height].map((at) => Math.min(Math.max(at / height, 0), 1));
-    const percent = (share) => `${100 * share}%`;
-    const style = { ...colours(detection), left: percent(left), top: percent(top), width: percent(right - left), height: percent(bottom - top) };
+    const style = { ...colours(detection.class), ...placeOf(detection.box, state.found.size) };
     // the keyboard reaches the same detection in the list
     return element("button", { type: "button", class: "box", tabindex: -1, "aria-label": title(detection), style, ...listeners(index) }, element("span", {}, title(detection)));
   }
 
   function rowButton(detection, index) {
-    const style = { ...colours(detection), "--share": detection.score };
+    const style = { ...colours(detection.class), "--share": detection.score };
     return element("button", { type: "button", style, ...listeners(index) },
       element("span", { class: "swatch" }), element("span", {}, detection.label), element("span", {}, detection.score.toFixed(2)));
   }
@@ -101,7 +90,7 @@ export function detect(panel, models) {
     count.textContent = shown ? `${shown} of ${all.length} detections` : all.length ? `none of ${all.length} detections: the best is ${title(all[0])}` : state.found ? `no detection has a score of ${LOWEST_SCORE} or more` : "";
     if (state.chosen !== null && state.chosen >= shown) choose(null);
     else draw();
-    placeLabels();
+    placeLabels(layer, boxes);
   }
 
   /** Shows what a box was read from; the same box again, or null, shows the picture. */
@@ -130,13 +119,7 @@ export function detect(panel, models) {
     caption.textContent = captionOf(map);
     if (!found) return;
     const [height, width] = found.size;
-    const scale = LONGER_SIDE / Math.max(height, width);
-    [canvas.height, canvas.width] = [height, width].map((side) => Math.max(Math.round(side * scale), 1));
-    stage.style.setProperty("--aspect", width / height);
-    const context = canvas.getContext("2d");
-    // show single pixels of small pictures
-    context.imageSmoothingEnabled = scale < 1;
-    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    drawPicture(canvas, image, found.size);
     if (map) overlay(canvas, map.heads[state.head] ?? map.values, map.grid, 0.6, [map.span[0] / height, map.span[1] / width]);
     [boxes, rows].forEach((buttons) => buttons.forEach((button, index) => button.setAttribute("aria-pressed", index === chosen)));
     layer.classList.toggle("one", chosen !== null);
@@ -153,39 +136,5 @@ export function detect(panel, models) {
     if (!map) return "reading …";
     const which = !map.heads.length ? "" : state.head === null ? `, mean of ${map.heads.length} heads; click a head to see it alone` : `, head ${state.head + 1}`;
     return `${title(map.detection)}: ${METHODS[map.method] ?? map.method} ${map.layer}${which}`;
-  }
-
-  /** Puts each label above its box, below or inside it, where no better one is; without room it shows when pointed at. */
-  function placeLabels() {
-    const placed = [];
-    for (const box of boxes.filter(({ hidden }) => !hidden)) {
-      const label = box.firstChild;
-      const { offsetLeft, offsetTop, offsetHeight } = box;
-      const [width, height] = [label.offsetWidth, label.offsetHeight];
-      const left = Math.max(Math.min(offsetLeft, layer.clientWidth - width), 0);
-      const tops = [offsetTop - height, offsetTop + offsetHeight, offsetTop, offsetTop + offsetHeight - height];
-      const inside = tops.filter((top) => top >= 0 && top + height <= layer.clientHeight);
-      const isFree = (top) => placed.every((other) => left >= other.left + other.width || other.left >= left + width || top >= other.top + other.height || other.top >= top + height);
-      const free = inside.find(isFree);
-      label.classList.toggle("crowded", free === undefined);
-      const top = free ?? inside[0] ?? 0;
-      if (free !== undefined) placed.push({ left, top, width, height });
-      label.style.setProperty("left", `${left - offsetLeft}px`);
-      label.style.setProperty("top", `${top - offsetTop}px`);
-    }
-  }
-}
-
-function colours({ class: index }) {
-  const [colour, ink] = COLOURS[index % COLOURS.length];
-  return { "--colour": colour, "--label": ink };
-}
-
-async function loadBlob(blob) {
-  const url = URL.createObjectURL(blob);
-  try {
-    return await loadImage(url);
-  } finally {
-    URL.revokeObjectURL(url);
   }
 }

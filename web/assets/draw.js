@@ -107,15 +107,15 @@ export function classes(list) {
 
 const hex = (value) => `#${colour(value).map((part) => Math.round(part).toString(16).padStart(2, "0")).join("")}`;
 
-/** A table of numbers from 0 to 1 as colours, with a name for each row and column; a cell tells its number. */
-export function heatTable(values, rows, columns, label, names = ["", ""]) {
+/** A table of numbers from 0 to `most` as colours, with a name for each row and column; a cell tells its number. */
+export function heatTable(values, rows, columns, label, names = ["", ""], most = 1) {
   const cell = Math.max(14, Math.min(30, 520 / Math.max(rows.length, columns.length)));
   const left = 9 + 7 * Math.max(...rows.map((name) => name.length), 1);
   const top = 9 + 7 * Math.max(...columns.map((name) => name.length), 1);
   const [width, height] = [left + cell * columns.length + 2, top + cell * rows.length + 2];
   const text = (words, x, y, turn) => shape("text", { x, y, "font-size": 12, fill: "currentColor", "text-anchor": turn ? "start" : "end", transform: turn ? `rotate(-90 ${x} ${y})` : undefined }, words);
   const cells = values.flatMap((row, y) => row.map((value, x) =>
-    shape("rect", { x: left + x * cell, y: top + y * cell, width: cell, height: cell, fill: hex(value) },
+    shape("rect", { x: left + x * cell, y: top + y * cell, width: cell, height: cell, fill: hex(value / most) },
       shape("title", {}, `${names[0]}${rows[y]} ${names[1]}${columns[x]}: ${value.toFixed(3)}`))));
   return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
     ...rows.map((name, y) => text(name, left - 5, top + (y + 0.5) * cell + 4)),

@@ -53,14 +53,14 @@ export function clipButtons(onclip, onload = () => {}) {
   return row;
 }
 
-/** The pictures of the program for a task as buttons; `onload` gets the last of them once they are there. */
+/** The pictures of the program for a task as buttons, each given with its sample; `onload` gets the last of them, and all samples. */
 export function sampleButtons(task, onpicture, onload = () => {}) {
   const row = element("div", { class: "samples", role: "group", "aria-label": "sample pictures" });
-  const button = ({ name, picture }) =>
-    element("button", { type: "button", title: name, onclick: () => onpicture(toBlob(picture)) }, element("img", { src: picture, alt: name, width: 40, height: 40 }));
+  const button = (sample) =>
+    element("button", { type: "button", title: sample.name, onclick: () => onpicture(toBlob(sample.picture), sample) }, element("img", { src: sample.picture, alt: sample.name, width: 40, height: 40 }));
   attempt(() => api.samples(task)).then((all = []) => {
     row.append(...all.map(button));
-    if (all.length) onload(toBlob(all.at(-1).picture));
+    if (all.length) onload(toBlob(all.at(-1).picture), all.at(-1), all);
   });
   return row;
 }

@@ -1,8 +1,9 @@
-//! `regard explain`: the attention of a model on a picture or a clip, and the evidence for its prediction or its boxes.
+//! `regard explain`: the attention of a model on a picture or a clip, and the evidence for its prediction, its boxes or its answer.
 
 mod clip;
 mod detector;
 mod panels;
+mod question;
 
 use burn::tensor::Device;
 use regard::analyse::{
@@ -18,6 +19,7 @@ use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::answerer::is_answerer;
 use crate::failure::Failure;
 use crate::files::check_folder;
 use crate::findings::{Findings, Part};
@@ -59,13 +61,25 @@ pub struct Args {
     #[arg(long, value_name = "SCORE", default_value_t = 0.5, value_parser = crate::detect::score)]
     threshold: f64,
 
-    /// How many classes to print, or boxes to explain
+    /// How many classes or answers to print, or boxes to explain
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = crate::model::at_least_one)]
     top: usize,
 
     /// File of class names, one per line; by default the model's own, or ImageNet's for 1000 classes
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
+
+    /// Models of vision and language: the question about the picture, such as "what colour is the bag ?"
+    #[arg(long, value_name = "TEXT")]
+    question: Option<String>,
+
+    /// With `--question`: the second picture, for models of statements about two
+    #[arg(long, value_name = "FILE", requires = "question")]
+    second: Option<PathBuf>,
+
+    /// With `--question`: find regions with this detector, where the model was trained on boxes of its data
+    #[arg(long, value_name = "MODEL", requires = "question")]
+    detector: Option<String>,
 
     /// Print JSON
     #[arg(long)]
@@ -81,7 +95,14 @@ fn parse_point(text: &str) -> Result<[f64; 2], String> {
 }
 
 pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Failure> {
+    if let Some(text) = &args.question {
+        return question::run(args, text, device, out);
+    }
     let name = args.model.name(None)?.ok_or_else(no_model)?;
+    if is_answerer(&name) {
+        let message = format!("`{name}` answers questions, and there is none");
+        return Err(Failure::input(message, "`--question \"what colour is the bag ?\"` asks one"));
+    }
     if is_detector(&name) {
         return detector::run(args, &name, device, out);
     }

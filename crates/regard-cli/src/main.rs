@@ -1,6 +1,7 @@
 //! `regard`: the command line of the library. Arguments become a plan before anything runs.
 
 mod analyse;
+mod answerer;
 mod args;
 mod ask;
 mod candidates;

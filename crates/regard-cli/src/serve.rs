@@ -1,12 +1,15 @@
 //! `regard serve`: models over HTTP.
 
 use burn::tensor::Device;
+use regard::tasks::vision_language::{EMBEDDED_ANSWERERS, RegionCache};
 use regard::translate::Bundle;
 use regard::weights::{
-    EMBEDDED, EMBEDDED_DETECTORS, EMBEDDED_VIDEOS, WeightsOrigin, is_detector, is_video, resolve_detector,
+    EMBEDDED, EMBEDDED_DETECTORS, EMBEDDED_VIDEOS, WeightsOrigin, is_bert_folder, is_detector, is_video,
+    load_bert_folder, resolve_detector,
 };
 use regard_serve::{
-    Classifier, Detector, Entry, Error, Event, Reload, Service, Settings, Tell, Token, VideoClassifier,
+    Answerer, Classifier, Detector, Embedder, Entry, Error, Event, Reload, Service, Settings, Tell, Token,
+    VideoClassifier,
 };
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answerer::{self, is_answerer};
 use crate::failure::Failure;
 use crate::model::{self, ChangeArgs, at_least_one, class_names, download_bar, note_fresh};
 use crate::translate;
@@ -25,8 +29,8 @@ const TOKEN: &str = "REGARD_TOKEN";
 /// Serve models over HTTP: pictures, sentences, and tensors by the Open Inference Protocol
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A model: a run folder (of pictures, boxes or sentences), PRESET=WEIGHTS, FILE.toml=WEIGHTS,
-    /// `hf:owner/name[@revision]`, a folder of Hugging Face or timm; `mine:deit-tiny=FILE` names it `mine`
+    /// A model: a run folder (of pictures, boxes, sentences or questions), PRESET=WEIGHTS, FILE.toml=WEIGHTS,
+    /// `hf:owner/name[@revision]`, a folder of Hugging Face or timm, of a BERT too; `mine:deit-tiny=FILE` names it `mine`
     #[arg(value_name = "[NAME:]MODEL")]
     models: Vec<String>,
 
@@ -125,6 +129,8 @@ enum Source {
     Video { name: String, model: String, int8: bool },
     Translator { name: String, folder: PathBuf },
     EmbeddedTranslator { name: String },
+    Answerer { name: String, model: String },
+    Embedder { name: String, folder: PathBuf },
 }
 
 impl Source {
@@ -133,7 +139,11 @@ impl Source {
         let (alias, model) = alias(text);
         let name = alias.map_or_else(|| usual_name(model), String::from);
         let folder = Path::new(model);
-        if ["tokenizer.json", "source.json"].iter().any(|file| folder.join(file).is_file()) {
+        if is_answerer(model) {
+            Self::Answerer { name, model: model.into() }
+        } else if is_bert_folder(folder) {
+            Self::Embedder { name, folder: folder.into() }
+        } else if ["tokenizer.json", "source.json"].iter().any(|file| folder.join(file).is_file()) {
             Self::Translator { name, folder: folder.into() }
         } else if model == translate::EMBEDDED && !folder.join("model.toml").is_file() {
             Self::EmbeddedTranslator { name }
@@ -162,7 +172,9 @@ impl Source {
             | Self::Detector { name, .. }
             | Self::Video { name, .. }
             | Self::Translator { name, .. }
-            | Self::EmbeddedTranslator { name } => name,
+            | Self::EmbeddedTranslator { name }
+            | Self::Answerer { name, .. }
+            | Self::Embedder { name, .. } => name,
         }
     }
 
@@ -173,6 +185,10 @@ impl Source {
             }
             Self::EmbeddedTranslator { .. } => {
                 return Ok(Service::Sentences { bundle: Bundle::embedded(device)?, device: device.clone() });
+            }
+            Self::Answerer { model, .. } => return answerer(model, device).map(Service::Answers),
+            Self::Embedder { folder, .. } => {
+                return Ok(Service::Embeddings(Embedder::new(load_bert_folder(folder, device)?)));
             }
             Self::Detector { model, int8, .. } => return detector(model, *int8, device).map(Service::Detections),
             Self::Video { model, int8, .. } => return video(model, *int8, device).map(Service::Clips),
@@ -197,7 +213,8 @@ impl Source {
             Self::Classifier { model, .. } => EMBEDDED.iter().any(|one| one.name == model),
             Self::Detector { model, .. } => EMBEDDED_DETECTORS.iter().any(|one| one.name == model),
             Self::Video { model, .. } => EMBEDDED_VIDEOS.iter().any(|one| one.name == model),
-            Self::Translator { .. } => false,
+            Self::Answerer { model, .. } => answerer::is_embedded(model),
+            Self::Translator { .. } | Self::Embedder { .. } => false,
         };
         let reload = move || self.load(&device).map_err(|failure| failure.message().to_string());
         let reload: Option<Reload> = if embedded { None } else { Some(Box::new(reload)) };
@@ -229,6 +246,12 @@ fn video(model: &str, int8: bool, device: &Device) -> Result<VideoClassifier, Fa
     let labels = class_names(None, loaded.labels.as_ref(), loaded.config.classes())?;
     VideoClassifier::new(loaded, labels, device)
         .map_err(|reason| Failure::input(reason, "`classes.txt` of a run has one name a line"))
+}
+
+/// Nothing of a client's picture may stay on the disk.
+fn answerer(model: &str, device: &Device) -> Result<Answerer, Failure> {
+    let bundle = answerer::load(model, None, RegionCache::Off, device)?;
+    Answerer::new(bundle).map_err(|reason| Failure::input(reason, "serve a model that was trained on pictures"))
 }
 
 /// Splits `NAME:MODEL`. The colons of `hf:` and web addresses do not count, nor one after a single letter, which is a Windows
@@ -291,7 +314,9 @@ fn embedded(named: &[Source]) -> Vec<Source> {
     let classifiers = EMBEDDED.iter().map(|one| Source::of(one.name, false));
     let detectors = EMBEDDED_DETECTORS.iter().map(|one| Source::of(one.name, false));
     let videos = EMBEDDED_VIDEOS.iter().map(|one| Source::of(one.name, false));
-    let all = classifiers.chain(detectors).chain(videos).chain([Source::of(translate::EMBEDDED, false)]);
+    let answerers = EMBEDDED_ANSWERERS.iter().map(|one| Source::of(one.name, false));
+    let all =
+        classifiers.chain(detectors).chain(videos).chain([Source::of(translate::EMBEDDED, false)]).chain(answerers);
     all.filter(|one| named.iter().all(|other| other.name() != one.name())).collect()
 }
 
@@ -393,6 +418,7 @@ mod tests {
         }
         assert_eq!(Source::of_run("shapes=runs/1", false).unwrap().name(), "shapes");
         assert!(matches!(Source::of("it-en", false), Source::EmbeddedTranslator { .. }));
+        assert!(matches!(Source::of("garments-vqa", false), Source::Answerer { .. }));
         for detector in ["scenes-retinanet", "detr-r50=FILE", "mine:detr-nano"] {
             assert!(matches!(Source::of(detector, false), Source::Detector { .. }), "{detector}");
         }

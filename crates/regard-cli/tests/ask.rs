@@ -58,8 +58,57 @@ fn a_model_is_trained_asked_and_measured_and_what_is_wrong_is_told() {
     assert_refused(at, &["ask", &picture, &"bag ".repeat(10_000), "-m", "run"], &["40000 bytes"]);
     assert_refused(at, &["ask", "none.png", "what ?", "-m", "run"], &["none.png"]);
     assert_refused(at, &["ask", &picture, "what ?", "-m", "nowhere"], &["nowhere"]);
+    assert_refused(at, &["ask", &picture, "quelle heure ?", "-m", "run"], &["none of its words", "another language"]);
+    assert_refused(at, &["ask", &picture, &"bag ".repeat(100), "-m", "run"], &["102 tokens, the most is 24"]);
+    assert_refused(at, &["ask", &picture, "what ?", "-m", "run", "--second", &picture], &["`pictures`", "got 2"]);
     fs::write(at.join("text.png"), "a text").unwrap();
     assert_refused(at, &["ask", "text.png", "what ?", "-m", "run"], &["text.png"]);
+    assert_refused(at, &["explain", "text.png", "--question", "what ?", "-m", "run"], &["text.png"]);
+    assert_refused(at, &["explain", &picture, "-m", "run"], &["`run` answers questions", "--question"]);
+    assert_refused(at, &["explain", &picture, "--question", "", "-m", "run"], &["`question`"]);
+    assert_refused(
+        at,
+        &["explain", &picture, "--question", "what ?", "--class", "3"],
+        &["`--class` is for classifiers"],
+    );
+
+    // a tokenizer of another run
+    let mut tokenizer: Value =
+        serde_json::from_str(&fs::read_to_string(at.join("run/tokenizer.json")).unwrap()).unwrap();
+    tokenizer["model"]["vocab"]["jabberwock"] = tokenizer["model"]["vocab"].as_object().unwrap().len().into();
+    fs::write(at.join("run/tokenizer.json"), tokenizer.to_string()).unwrap();
+    assert_refused(at, &["ask", &picture, "what ?", "-m", "run"], &["tokenizer.json", "another tokenizer"]);
+}
+
+#[test]
+fn an_answer_is_explained_by_layer_and_head_on_a_page_and_as_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (picture, question) = asked(at, 8);
+    let args = ["explain", &picture, "--question", &question.text, "-o", "page.html", "--json"];
+    let json: Value = serde_json::from_str(&stdout_of(at, &args)).unwrap();
+    assert_eq!(json["answers"][0]["answer"], world::ANSWERS[question.answer]);
+    let (words, regions) = (json["tokens"].as_array().unwrap().len(), json["regions"][0].as_array().unwrap().len());
+    assert_eq!(
+        (json["layers"].as_array().unwrap().len(), json["layers"][0]["heads"].as_array().unwrap().len()),
+        (8, 4)
+    );
+    assert_eq!(json["plan"]["shares"].as_array().unwrap().len(), words);
+    assert_eq!((json["explained"].as_array().unwrap().len(), &json["plan"]["trained"]), (regions, &Value::Bool(false)));
+    assert_eq!(json["relevance"]["regions"].as_array().unwrap().len(), regions);
+    assert!(json["checks"].as_array().unwrap().len() >= 3);
+    let page = fs::read_to_string(at.join("page.html")).unwrap();
+    for expected in ["which words each region explains", "transport plan", "words look at regions", "what mattered for"]
+    {
+        assert!(page.contains(expected), "{expected}");
+    }
+    for file in
+        ["picture.svg", "transport-plan.png", "words-to-regions-heads.svg", "regions-to-words-3.svg", "data.json"]
+    {
+        assert!(at.join("page").join(file).is_file(), "{file}");
+    }
+    let lines = stdout_of(at, &["explain", &picture, "--question", &question.text]);
+    assert!(lines.contains(world::ANSWERS[question.answer]) && lines.contains("ok: "), "{lines}");
 }
 
 #[test]

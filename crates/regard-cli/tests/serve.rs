@@ -271,3 +271,41 @@ fn what_cannot_be_served_is_refused_with_a_hint() {
         assert!(stderr.contains("error: ") && stderr.contains(culprit), "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn questions_are_answered_and_sentences_embedded_by_models_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../regard/fixtures/hf_bert_mlm");
+    fs::create_dir(at.join("bert")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture.join(file), at.join("bert").join(file)).unwrap();
+    }
+    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "red", "shirt"];
+    fs::write(at.join("bert/vocab.txt"), words.join("\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regard"));
+    command.env("REGARD_CACHE", at.join("cache"));
+    let served = Served::start(command, at, &["-m", "bert"]);
+    let models = served.ask("GET", "/v1/models", "", b"");
+    for expected in [r#""name":"garments-vqa""#, r#""task":"answer""#, r#""name":"bert""#, r#""task":"embed""#] {
+        assert!(models.contains(expected), "{expected}: {models}");
+    }
+    let embedded = served.ask("POST", "/v1/embed", "", br#"{"texts":["the red shirt"]}"#);
+    assert!(embedded.starts_with("HTTP/1.1 200") && embedded.contains(r#""dimensions":32"#), "{embedded}");
+    let picture = base64(&picture());
+    let body = format!(r#"{{"picture":"{picture}","question":"what colour is the bag ?"}}"#);
+    let answered = served.ask("POST", "/v1/ask", "", body.as_bytes());
+    assert!(answered.starts_with("HTTP/1.1 200") && answered.contains(r#""model":"garments-vqa""#), "{answered}");
+    // of a client's picture nothing stays on the disk
+    assert_eq!(fs::read_dir(at).unwrap().count(), 1);
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |bytes: &[u8]| {
+        let bits = (0..3).fold(0u32, |bits, at| bits << 8 | u32::from(*bytes.get(at).unwrap_or(&0)));
+        let letter = |at: usize| if at <= bytes.len() { LETTERS[(bits >> (18 - 6 * at) & 63) as usize] } else { b'=' };
+        [0, 1, 2, 3].map(|at| letter(at) as char)
+    };
+    bytes.chunks(3).flat_map(group).collect()
+}

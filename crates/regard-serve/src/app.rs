@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
+use crate::answerer::Answerer;
 use crate::body::{self, BodyLimits, RequestBody};
 use crate::budget::Budget;
 use crate::classifier::Classifier;
 use crate::connections;
 use crate::detector::Detector;
+use crate::embedder::Embedder;
 use crate::error::ApiError;
 use crate::hosts::AllowedHosts;
 use crate::lane::{LaneConfig, Served, panic_message};
@@ -216,6 +218,38 @@ impl App {
     /// When there is none, or the model of that name is of another kind.
     pub fn translator(&self, name: Option<&str>) -> Result<&ModelSlot<Translator>, ApiError> {
         self.slot(name, "translator", |slot| if let AnySlot::Translator(slot) = slot { Some(slot) } else { None })
+    }
+
+    /// A model of vision and language by its name, or the first that lacks nothing for `what` a client wants.
+    ///
+    /// # Errors
+    /// When there is none, the model of that name is of another kind, or it lacks something.
+    pub fn answerer(
+        &self,
+        name: Option<&str>,
+        what: &str,
+        missing: impl Fn(&Answerer) -> Option<&'static str>,
+    ) -> Result<&ModelSlot<Answerer>, ApiError> {
+        const fn of_kind(slot: &AnySlot) -> Option<&ModelSlot<Answerer>> {
+            if let AnySlot::Answerer(slot) = slot { Some(slot) } else { None }
+        }
+        let mut slot = self.slot(name, "model of vision and language", of_kind)?;
+        if name.is_none() {
+            let mut all = self.models().filter_map(|model| of_kind(&model.slot));
+            slot = all.find(|slot| missing(&slot.current()).is_none()).unwrap_or(slot);
+        }
+        match missing(&slot.current()) {
+            None => Ok(slot),
+            Some(reason) => Err(ApiError::Unprocessable(format!("`{}` cannot {what}: it lacks {reason}", slot.name()))),
+        }
+    }
+
+    /// A BERT by its name, or the first.
+    ///
+    /// # Errors
+    /// When there is none, or the model of that name is of another kind.
+    pub fn embedder(&self, name: Option<&str>) -> Result<&ModelSlot<Embedder>, ApiError> {
+        self.slot(name, "model of sentences", |slot| if let AnySlot::Embedder(slot) = slot { Some(slot) } else { None })
     }
 
     /// The model of a name if it is of a kind, or the first of that kind.

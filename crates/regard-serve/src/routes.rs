@@ -1,7 +1,10 @@
 //! The table of routes, and one file per kind of request.
 
+mod ask;
+mod boxes;
 mod clips;
 mod detect;
+mod embed;
 mod health;
 mod infer;
 mod openapi;
@@ -48,6 +51,9 @@ fn table() -> Vec<Route> {
         ("post", "/v1/similarity", post(similarity::similarity)),
         ("post", "/v1/translate", post(sentences::translate)),
         ("post", "/v1/attend", post(sentences::attend)),
+        ("post", "/v1/ask", post(ask::ask)),
+        ("post", "/v1/match", post(ask::matching)),
+        ("post", "/v1/embed", post(embed::embed)),
         ("get", "/v1/samples", get(samples::samples)),
         ("get", "/v1/runs", get(runs::list)),
         ("get", "/v1/runs/{*path}", get(runs::curves)),

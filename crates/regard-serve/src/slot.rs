@@ -8,8 +8,10 @@ use rayon::ThreadPool;
 use regard::translate::Bundle;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::answerer::Answerer;
 use crate::classifier::Classifier;
 use crate::detector::Detector;
+use crate::embedder::Embedder;
 use crate::lane::{Lane, LaneConfig, LaneObserver, Served};
 use crate::translator::Translator;
 use crate::video::VideoClassifier;
@@ -22,6 +24,8 @@ pub enum Service {
     Detections(Detector),
     Clips(VideoClassifier),
     Sentences { bundle: Bundle, device: Device },
+    Answers(Answerer),
+    Embeddings(Embedder),
 }
 
 /// Reloads a model; the caller gets the error.
@@ -72,6 +76,8 @@ pub enum AnySlot {
     Detector(ModelSlot<Detector>),
     Video(ModelSlot<VideoClassifier>),
     Translator(ModelSlot<Translator>),
+    Answerer(ModelSlot<Answerer>),
+    Embedder(ModelSlot<Embedder>),
 }
 
 impl AnySlot {
@@ -91,6 +97,8 @@ impl AnySlot {
             Service::Sentences { bundle, device } => {
                 Self::Translator(ModelSlot::new(name, Translator { bundle, device }, config, pool, observer)?)
             }
+            Service::Answers(model) => Self::Answerer(ModelSlot::new(name, model, config, pool, observer)?),
+            Service::Embeddings(model) => Self::Embedder(ModelSlot::new(name, model, config, pool, observer)?),
         })
     }
 
@@ -106,12 +114,16 @@ impl AnySlot {
             }
             (Self::Detector(slot), Service::Detections(model)) => slot.swap(model),
             (Self::Video(slot), Service::Clips(model)) => slot.swap(model),
+            (Self::Answerer(slot), Service::Answers(model)) => slot.swap(model),
+            (Self::Embedder(slot), Service::Embeddings(model)) => slot.swap(model),
             (current, other) => {
                 let other = match other {
                     Service::Pictures(_) => "classifier",
                     Service::Detections(_) => "detector",
                     Service::Clips(_) => "model of video",
                     Service::Sentences { .. } => "translator",
+                    Service::Answers(_) => "model of vision and language",
+                    Service::Embeddings(_) => "model of sentences",
                 };
                 return Err(format!("a {other} cannot replace a {}", current.kind()));
             }
@@ -126,6 +138,8 @@ impl AnySlot {
             Self::Detector(_) => "detector",
             Self::Video(_) => "model of video",
             Self::Translator(_) => "translator",
+            Self::Answerer(_) => "model of vision and language",
+            Self::Embedder(_) => "model of sentences",
         }
     }
 
@@ -136,6 +150,8 @@ impl AnySlot {
             Self::Detector(slot) => slot.lane().in_use(),
             Self::Video(slot) => slot.lane().in_use(),
             Self::Translator(slot) => slot.lane().in_use(),
+            Self::Answerer(slot) => slot.lane().in_use(),
+            Self::Embedder(slot) => slot.lane().in_use(),
         }
     }
 }

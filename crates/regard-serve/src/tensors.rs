@@ -162,11 +162,37 @@ impl InferRequest {
         if input.name != name {
             return Err(format!("no input `{}`, the model takes `{name}`", input.name));
         }
-        if input.datatype != datatype {
-            return Err(format!("`{name}` of {}, the model takes {datatype}", input.datatype));
-        }
+        check_type(input, datatype)?;
         Ok(input)
     }
+
+    /// The inputs of these names and types, in this order, of which none may be missing, and no other.
+    ///
+    /// # Errors
+    /// When they are others.
+    pub fn exactly<const N: usize>(&mut self, expected: [(&str, &str); N]) -> Result<[&mut Input; N], String> {
+        let names = expected.map(|(name, _)| name);
+        if let Some(other) = self.inputs.iter().find(|input| !names.contains(&input.name.as_str())) {
+            return Err(format!("no input `{}`, the model takes {}", other.name, names.join(", ")));
+        }
+        let mut places = [0; N];
+        for (place, (name, datatype)) in places.iter_mut().zip(expected) {
+            let mut found = (0..self.inputs.len()).filter(|index| self.inputs[*index].name == name);
+            *place = found.next().ok_or_else(|| format!("`{name}` is missing"))?;
+            if found.next().is_some() {
+                return Err(format!("`{name}` is given twice"));
+            }
+            check_type(&self.inputs[*place], datatype)?;
+        }
+        Ok(self.inputs.get_disjoint_mut(places).expect("each name has a place of its own"))
+    }
+}
+
+fn check_type(input: &Input, datatype: &str) -> Result<(), String> {
+    if input.datatype == datatype {
+        return Ok(());
+    }
+    Err(format!("`{}` of {}, the model takes {datatype}", input.name, input.datatype))
 }
 
 impl Data {

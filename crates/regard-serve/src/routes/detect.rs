@@ -6,6 +6,7 @@ use regard::data::{Detection, Picture};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use super::boxes::BoxJson;
 use super::{json_response, query};
 use crate::app::App;
 use crate::body::RequestBody;
@@ -69,20 +70,9 @@ struct DetectionJson<'a> {
     bounds: BoxJson,
 }
 
-/// Left, top, width and height in pixels of the picture that was sent.
-#[derive(Serialize)]
-struct BoxJson {
-    x: f64,
-    y: f64,
-    width: f64,
-    height: f64,
-}
-
 impl<'a> DetectionJson<'a> {
     fn new(model: &'a Detector, Detection { class, score, bounds }: Detection, size: [usize; 2]) -> Self {
-        // a hundredth of a pixel is precise enough
-        let [x, y, width, height] = bounds.coco(size).map(|side| (side * 100.0).round() / 100.0);
-        Self { class, label: &model.labels()[class], score, bounds: BoxJson { x, y, width, height } }
+        Self { class, label: &model.labels()[class], score, bounds: BoxJson::new(&bounds, size) }
     }
 }
 

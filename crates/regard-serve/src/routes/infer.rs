@@ -3,17 +3,20 @@
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
+use regard::data::vision_language::RegionFeatures;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::json_response;
+use crate::answerer::{Answerer, AnswererRequest, MOST_TOKENS, Seen, Wanted};
 use crate::app::App;
 use crate::classifier::Classifier;
 use crate::detector::{self, Detector};
+use crate::embedder::Embedder;
 use crate::error::ApiError;
 use crate::lane::{Lane, Permit, Served};
 use crate::slot::{AnySlot, ModelSlot};
-use crate::tensors::{EncodedResponse, HEADER, InferRequest, Output, OutputData};
+use crate::tensors::{EncodedResponse, HEADER, InferRequest, Input, Output, OutputData};
 use crate::translator::{TranslateRequest, Translator};
 use crate::video::VideoClassifier;
 
@@ -55,6 +58,26 @@ pub async fn metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> 
         }
         AnySlot::Translator(_) => {
             (vec![tensor("text", "BYTES", json!([-1]))], vec![tensor("translation", "BYTES", json!([-1]))])
+        }
+        AnySlot::Answerer(slot) => {
+            let answerer = slot.current();
+            let mut inputs = vec![tensor("text", "BYTES", json!([-1]))];
+            if answerer.bundle().regions().is_some() {
+                inputs.push(tensor("features", "FP32", json!([-1, -1, answerer.features()])));
+                inputs.push(tensor("boxes", "FP32", json!([-1, -1, 4])));
+            }
+            let outputs = match answerer.bundle().answers().filter(|_| answerer.answers()) {
+                Some(answers) => vec![
+                    tensor("answer", "BYTES", json!([-1])),
+                    tensor("probabilities", "FP32", json!([-1, answers.len()])),
+                ],
+                None => vec![tensor("matching", "FP32", json!([-1]))],
+            };
+            (inputs, outputs)
+        }
+        AnySlot::Embedder(slot) => {
+            let width = slot.current().width();
+            (vec![tensor("text", "BYTES", json!([-1]))], vec![tensor("embedding", "FP32", json!([-1, width]))])
         }
     };
     Ok(json_response(&json!({
@@ -99,6 +122,8 @@ pub async fn infer(
                 AnySlot::Detector(slot) => detect(slot, &mut request).await?,
                 AnySlot::Video(slot) => classify_clips(slot, &mut request).await?,
                 AnySlot::Translator(slot) => translate(&app, slot, &mut request).await?,
+                AnySlot::Answerer(slot) => answer(&app, slot, &mut request).await?,
+                AnySlot::Embedder(slot) => embed(&app, slot, &mut request).await?,
             };
             app.compute(move || request.encode(&name, &outputs).map_err(ApiError::BadRequest)).await
         })
@@ -213,12 +238,7 @@ async fn translate(
     request: &mut InferRequest,
 ) -> Result<Vec<Output>, ApiError> {
     request.check_outputs(&["translation"]).map_err(ApiError::BadRequest)?;
-    let input = request.only("text", "BYTES").map_err(ApiError::BadRequest)?;
-    let texts = std::mem::take(&mut input.data.texts);
-    let count = input.shape.iter().try_fold(1u64, |all, side| all.checked_mul(*side));
-    if texts.is_empty() || count != Some(texts.len() as u64) {
-        return Err(ApiError::BadRequest(format!("`text` of shape {:?} has {} texts", input.shape, texts.len())));
-    }
+    let texts = texts_of(request.only("text", "BYTES").map_err(ApiError::BadRequest)?)?;
     let permit = slot.lane().reserve(texts.len())?;
     let model = slot.current();
     let beam = model.bundle.search().beam;
@@ -227,4 +247,109 @@ async fn translate(
     let found = slot.translate(permit, model, TranslateRequest { texts, beam }).await?;
     let best: Vec<String> = found.into_iter().filter_map(|all| Some(all.into_iter().next()?.text)).collect();
     Ok(vec![Output { name: "translation", shape: vec![best.len()], data: OutputData::Texts(best) }])
+}
+
+/// The texts of a tensor, at least one.
+fn texts_of(input: &mut Input) -> Result<Vec<String>, ApiError> {
+    let texts = std::mem::take(&mut input.data.texts);
+    let count = input.shape.iter().try_fold(1u64, |all, side| all.checked_mul(*side));
+    if texts.is_empty() || count != Some(texts.len() as u64) {
+        return Err(ApiError::BadRequest(format!("`text` of shape {:?} has {} texts", input.shape, texts.len())));
+    }
+    Ok(texts)
+}
+
+async fn embed(app: &App, slot: &ModelSlot<Embedder>, request: &mut InferRequest) -> Result<Vec<Output>, ApiError> {
+    request.check_outputs(&["embedding"]).map_err(ApiError::BadRequest)?;
+    let texts = texts_of(request.only("text", "BYTES").map_err(ApiError::BadRequest)?)?;
+    let permit = slot.lane().reserve(texts.len())?;
+    let model = slot.current();
+    let own = Arc::clone(&model);
+    let read = app.compute(move || own.read(&texts, false)).await?;
+    let shape = vec![read.texts.len(), model.width()];
+    let vectors = slot.embed(permit, model, read.texts).await?;
+    Ok(vec![Output { name: "embedding", shape, data: OutputData::Numbers(vectors.concat()) }])
+}
+
+/// Texts with the regions of a picture each, which the client found itself: as many for every text.
+async fn answer(app: &App, slot: &ModelSlot<Answerer>, request: &mut InferRequest) -> Result<Vec<Output>, ApiError> {
+    let model = slot.current();
+    let answers = model.answers();
+    let outputs: &[&str] = if answers { &["answer", "probabilities"] } else { &["matching"] };
+    request.check_outputs(outputs).map_err(ApiError::BadRequest)?;
+    if model.bundle().pictures() > 1 {
+        return Err(ApiError::Unprocessable(format!("`{}` is asked about two pictures; use `/v1/ask`", slot.name())));
+    }
+    let wanted = if answers { Wanted::Answers } else { Wanted::Matches };
+    if !answers && let Some(missing) = model.bundle().missing_for_matching() {
+        return Err(ApiError::Unprocessable(format!("`{}` lacks {missing}", slot.name())));
+    }
+    let (texts, regions) = if model.bundle().regions().is_some() {
+        let expected = [("text", "BYTES"), ("features", "FP32"), ("boxes", "FP32")];
+        let [text, features, boxes] = request.exactly(expected).map_err(ApiError::BadRequest)?;
+        let texts = texts_of(text)?;
+        let regions = regions_of(texts.len(), model.features(), features, boxes)?;
+        (texts, regions)
+    } else {
+        let texts = texts_of(request.only("text", "BYTES").map_err(ApiError::BadRequest)?)?;
+        let nothing = vec![Vec::new(); texts.len()];
+        (texts, nothing)
+    };
+    let permit = slot.lane().reserve(texts.len())?;
+    let per_text = regions[0].first().map_or(0, RegionFeatures::len);
+    let own = Arc::clone(&model);
+    let texts = app.compute(move || own.read("text", &texts, per_text)).await?;
+    let count = texts.len();
+    let found = slot.run(permit, Arc::clone(&model), AnswererRequest { texts, seen: Seen::Regions(regions), wanted });
+    let rows = found.await?.rows;
+    if !answers {
+        return Ok(vec![Output { name: "matching", shape: vec![count], data: OutputData::Numbers(rows.concat()) }]);
+    }
+    let best = rows.iter().filter_map(|row| Some(model.bundle().likeliest(row, 1).pop()?.answer)).collect();
+    let shape = vec![count, rows[0].len()];
+    Ok(vec![
+        Output { name: "answer", shape: vec![count], data: OutputData::Texts(best) },
+        Output { name: "probabilities", shape, data: OutputData::Numbers(rows.concat()) },
+    ])
+}
+
+/// The regions of each text of tensors `[B, R, F]` and `[B, R, 4]`; boxes are left, top, right and bottom as shares.
+fn regions_of(
+    texts: usize,
+    width: usize,
+    features: &Input,
+    boxes: &Input,
+) -> Result<Vec<Vec<RegionFeatures>>, ApiError> {
+    let wrong = |input: &Input, last: usize| {
+        let shape = &input.shape;
+        ApiError::BadRequest(format!("`{}` of shape {shape:?}, wanted is [{texts}, regions, {last}]", input.name))
+    };
+    let count = match features.shape[..] {
+        [batch, count, last] if batch == texts as u64 && count > 0 && last == width as u64 => count,
+        _ => return Err(wrong(features, width)),
+    };
+    if boxes.shape != [texts as u64, count, 4] {
+        return Err(wrong(boxes, 4));
+    }
+    if count > MOST_TOKENS as u64 {
+        return Err(ApiError::Unprocessable(format!("{count} regions, the most is {MOST_TOKENS}")));
+    }
+    let count = count as usize;
+    for (input, last) in [(features, width), (boxes, 4)] {
+        let (numbers, expected) = (input.data.numbers.len(), texts * count * last);
+        if numbers != expected {
+            return Err(ApiError::BadRequest(format!("`{}` has {numbers} numbers, its shape {expected}", input.name)));
+        }
+    }
+    let (corners, _) = boxes.data.numbers.as_chunks::<4>();
+    if let Some(place) = corners.iter().position(|[x1, y1, x2, y2]| x1 >= x2 || y1 >= y2) {
+        let reason =
+            format!("`boxes`: region {} of text {} has no area: {:?}", place % count, place / count, corners[place]);
+        return Err(ApiError::Unprocessable(reason));
+    }
+    let both = features.data.numbers.chunks_exact(count * width).zip(corners.chunks_exact(count));
+    let regions = both.map(|(features, boxes)| {
+        vec![RegionFeatures { features: features.to_vec(), boxes: boxes.to_vec(), classes: Vec::new() }]
+    });
+    Ok(regions.collect())
 }

@@ -66,11 +66,14 @@ pub fn built() -> Value {
                 ]),
             },
             "/v1/attend": { "post": sent("The best translation of a sentence, and where the model looked for it", "Text", "Attended") },
+            "/v1/ask": { "post": sent("The answer to a question about a picture", "Question", "AnsweredQuestion") },
+            "/v1/match": { "post": sent("Which of several texts is about a picture", "TextsAndPicture", "Matched") },
+            "/v1/embed": { "post": sent("Sentences as vectors", "EmbeddedTexts", "Embedded") },
             "/v1/runs": { "get": plain("The training runs that are shown, the latest first") },
             "/v1/runs/{path}": { "get": with(plain("The curves of a run"), &[path("path")]) },
             "/v1/samples": {
                 "get": with(plain("Pictures that come with the program"), &[
-                    option("task", "string", "`classify` for one object a picture, `detect` for scenes, `clips` for clips; `classify` without"),
+                    option("task", "string", "`classify` for one object a picture, `detect` for scenes, `ask` for scenes with a question, `clips` for clips; `classify` without"),
                 ]),
             },
             "/v1/similarity": { "post": sent("How alike the layers of two models are, by CKA", "Pair", "Similarity") },
@@ -187,6 +190,13 @@ fn schemas() -> Value {
         "description": "in pixels of the picture that was sent, upright",
         "properties": { "x": number, "y": number, "width": number, "height": number },
     });
+    let regions = list(box_schema.clone());
+    let picture_file = json!({ "type": "string", "description": "a JPEG, PNG, WebP, GIF or BMP file in base64" });
+    let given_regions = json!({
+        "type": "array",
+        "items": box_schema,
+        "description": "boxes instead of those that the model finds itself",
+    });
     let detection = object(json!({ "class": integer, "label": string, "score": number, "box": box_schema }));
     let clip_map = object(json!({
         "layer": string,
@@ -205,7 +215,7 @@ fn schemas() -> Value {
     json!({
         "Models": object(json!({ "models": list(object(json!({
             "name": string,
-            "task": { "type": "string", "enum": ["classify", "detect", "clips", "translate"] },
+            "task": { "type": "string", "enum": ["classify", "detect", "clips", "translate", "answer", "embed"] },
             "family": string,
             "frames": integer,
             "image": size,
@@ -296,6 +306,78 @@ fn schemas() -> Value {
         "Translated": object(json!({
             "model": string,
             "translations": list(list(object(json!({ "text": string, "score": number })))),
+        })),
+        "Question": object(json!({
+            "model": string,
+            "picture": picture_file,
+            "second": { "type": "string", "description": "the second picture, for models of statements about two" },
+            "question": string,
+            "regions": given_regions,
+            "top": { "type": "integer", "description": "how many answers, 3 without" },
+            "attention": { "type": "boolean", "description": "whether attention between words and regions is wanted" },
+            "layer": { "type": "string", "description": "the path of one layer of the attention; all without" },
+        })),
+        "AnsweredQuestion": object(json!({
+            "model": string,
+            "question": string,
+            "answers": list(object(json!({ "answer": string, "probability": number }))),
+            "tokens": { "type": "array", "items": string, "description": "the question as the model reads it" },
+            "unknown": { "type": "array", "items": string, "description": "words that the model does not know" },
+            "size": { "type": "array", "items": integer, "description": "rows and columns of the picture" },
+            "regions": regions,
+            "second": object(json!({ "size": size, "regions": regions })),
+            "attention": object(json!({
+                "layers": list(object(json!({
+                    "layer": string,
+                    "direction": { "type": "string", "enum": ["words-to-regions", "regions-to-words"] },
+                    "heads": list(list(list(number.clone()))),
+                }))),
+                "shares": { "type": "array", "items": list(number.clone()), "description":
+                    "how each word's attention to regions is shared among them, over all layers and heads" },
+                "explained": { "type": "array", "description":
+                    "for each region the words that look at it more than at others, by their places among `tokens`",
+                    "items": object(json!({
+                        "region": integer,
+                        "words": list(object(json!({ "word": integer, "share": number }))),
+                    })) },
+                "plan": object(json!({
+                    "shares": { "type": "array", "items": list(number.clone()), "description":
+                        "UNITER's transport plan: the share of each word that goes to each region" },
+                    "trained": { "type": "boolean", "description": "whether the model was trained to align words with regions" },
+                })),
+                "relevance": object(json!({
+                    "words": list(number.clone()),
+                    "regions": list(number.clone()),
+                })),
+            })),
+        })),
+        "TextsAndPicture": object(json!({
+            "model": string,
+            "picture": picture_file,
+            "texts": list(string.clone()),
+            "regions": given_regions,
+        })),
+        "Matched": object(json!({
+            "model": string,
+            "size": size,
+            "regions": regions,
+            "scores": { "type": "array", "description": "in the order of the texts", "items": object(json!({
+                "text": string,
+                "probability": { "type": "number", "description": "that the text is about the picture, each text judged alone" },
+            })) },
+            "best": { "type": "integer", "description": "index of the text with the highest score" },
+            "meaning": string,
+        })),
+        "EmbeddedTexts": object(json!({
+            "model": string,
+            "texts": list(string.clone()),
+            "truncate": { "type": "boolean", "description": "whether texts that are too long are cut off; an error without" },
+        })),
+        "Embedded": object(json!({
+            "model": string,
+            "dimensions": integer,
+            "tokens": size,
+            "vectors": { "type": "array", "items": list(number.clone()), "description": "of length one each" },
         })),
         "Metadata": object(json!({
             "name": string,

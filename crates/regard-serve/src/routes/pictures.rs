@@ -120,6 +120,31 @@ pub async fn models(State(app): State<Arc<App>>) -> Response {
             AnySlot::Translator(slot) => {
                 json!({ "name": model.name, "task": "translate", "parameters": slot.current().parameters() })
             }
+            AnySlot::Answerer(slot) => {
+                let answerer = slot.current();
+                let bundle = answerer.bundle();
+                json!({
+                    "name": model.name,
+                    "task": "answer",
+                    "family": bundle.config().family(),
+                    "answers": bundle.missing_for_answers().is_none(),
+                    "matches": bundle.missing_for_matching().is_none(),
+                    "pictures": bundle.pictures(),
+                    "classes": bundle.answers().map_or(0, <[String]>::len),
+                    "parameters": answerer.parameters(),
+                })
+            }
+            AnySlot::Embedder(slot) => {
+                let embedder = slot.current();
+                json!({
+                    "name": model.name,
+                    "task": "embed",
+                    "family": "bert",
+                    "dimensions": embedder.width(),
+                    "tokens": embedder.longest(),
+                    "parameters": embedder.parameters(),
+                })
+            }
         })
         .collect();
     json_response(&json!({ "models": models }))

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use regard::data::{Dataset, Part, Picture, clip, dataset, detection};
+use regard::data::{Dataset, Part, Picture, clip, dataset, detection, world};
 use regard::report::png;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ enum SampleTask {
     Classify,
     /// Scenes of several garments.
     Detect,
+    /// Scenes, each with a question about it.
+    Ask,
     /// Clips, as the pictures of their frames.
     Clips,
 }
@@ -47,6 +49,15 @@ static SCENES: LazyLock<Value> = LazyLock::new(|| {
         let (picture, objects) = scenes.sample(index).expect("it is painted in memory");
         let names: Vec<&str> = objects.iter().map(|object| scenes.classes()[object.class].as_str()).collect();
         sample(&names.join(", "), &picture)
+    };
+    json!({ "samples": (0..SHOWN).map(sample).collect::<Vec<_>>() })
+});
+
+static QUESTIONS: LazyLock<Value> = LazyLock::new(|| {
+    // every template once, with different answers
+    let sample = |index: usize| {
+        let question = world::question(0, Part::Test, world::TEMPLATES.len() * index + index);
+        json!({ "name": question.text, "picture": data_url(&question.scene.picture()), "question": question.text })
     };
     json!({ "samples": (0..SHOWN).map(sample).collect::<Vec<_>>() })
 });
@@ -77,6 +88,7 @@ pub async fn samples(request: Request) -> Result<Response, ApiError> {
     Ok(match task {
         SampleTask::Classify => json_response(&*GARMENTS),
         SampleTask::Detect => json_response(&*SCENES),
+        SampleTask::Ask => json_response(&*QUESTIONS),
         SampleTask::Clips => json_response(&*CLIPS),
     })
 }

@@ -137,6 +137,54 @@ await page.dispatchEvent("#detect .box:visible", "drop", { dataTransfer: transfe
 await page.waitForSelector("#error", { state: "hidden" });
 await page.waitForFunction(() => !document.querySelector("#detect .detections button[aria-pressed=true]"));
 
+// ask: an answer, words and regions that shade each other, by mouse and by keyboard, one head, and the transport plan
+await page.click("#tab-ask");
+await page.waitForSelector("#ask .classes li");
+await page.click("#ask .samples button >> nth=0");
+await page.waitForFunction(() => document.querySelector("#ask .question").value.startsWith("what colour is the"));
+await page.waitForFunction(() => document.querySelector("#ask .word") && document.querySelectorAll("#ask .box").length >= 2);
+const sharesOf = (nodes) => page.locator(nodes).evaluateAll((nodes) => nodes.map((node) => Number(node.style.getPropertyValue("--share"))));
+const askCaption = (words) => page.waitForFunction((words) => document.querySelector("#ask .stage + .hint").textContent.includes(words), words);
+await askCaption("darker mattered more for");
+assert.ok((await sharesOf("#ask .word")).some((share) => share > 0), "at rest words show what mattered");
+await screen("ask");
+const regions = await page.locator("#ask .box").count();
+assert.equal(await page.locator("#ask .detections li").count(), regions, "a row for each region");
+await page.hover("#ask .word >> nth=4");
+await askCaption("looks at");
+assert.equal(Math.max(...(await sharesOf("#ask .box"))), 1, "the region that a word looks at most");
+assert.equal((await page.locator("#ask .detections .share").allTextContents()).filter((text) => text.endsWith("%")).length, regions);
+await page.click("#ask .word >> nth=4");
+await page.hover("#ask h2 >> nth=0");
+assert.equal(await page.getAttribute("#ask .word >> nth=4", "aria-pressed"), "true", "a click keeps it");
+await page.keyboard.press("Escape");
+await page.focus("#ask .detections button >> nth=1");
+await askCaption("which words look at region 2");
+assert.equal(Math.max(...(await sharesOf("#ask .word"))), 1);
+await page.keyboard.press("Enter");
+assert.equal(await page.getAttribute("#ask .box >> nth=1", "aria-pressed") === "true" || (await page.locator("#ask .box[aria-pressed=true]").count()) === 1, true);
+await page.selectOption("#ask select[aria-label='who looks at whom']", "regions-to-words");
+await askCaption("what region 2 looks at");
+await screen("ask-region");
+await page.selectOption("#ask select[aria-label=layer]", { index: 2 });
+await page.click("#ask .grid button >> nth=1");
+assert.match(await page.textContent("#ask .wide svg text >> nth=0"), /CLS/);
+assert.match(await page.locator("#ask h2").last().textContent(), /encoder\.layer\.1.*head 2/);
+await page.selectOption("#ask select[aria-label='who looks at whom']", "plan");
+assert.match(await page.locator("#ask h2").last().textContent(), /transport plan.*not trained to align/);
+assert.equal(await page.locator("#ask .grid figure").count(), 0, "a plan has no heads");
+await page.fill("#ask .question", "how many jabberwock things are there ?");
+await page.press("#ask .question", "Enter");
+await page.waitForFunction(() => document.querySelector("#ask").textContent.includes("does not know: jabberwock"));
+await page.fill("#ask .question", " ");
+await page.click("#ask form button");
+await page.waitForSelector("#error:not([hidden])");
+assert.match(await page.textContent("#error"), /`question`: is empty/);
+assert.match(errors.pop() ?? "", /422/, "the browser notes the refusal");
+await page.fill("#ask .question", "what colour is the bag ?");
+await page.setInputFiles("#ask input[type=file]", file);
+await page.waitForSelector("#error", { state: "hidden" });
+
 // clips: a film strip, where the class token looks, a patch that is asked what it looks at in all frames, and playing
 await page.click("#tab-clips");
 await page.waitForFunction(() => document.querySelectorAll("#clips .strip button").length === 8);
@@ -193,12 +241,12 @@ assert.ok((await page.locator("#runs line.best").count()) === 1, "the best epoch
 await screen("runs");
 
 await page.click("#tab-models");
-assert.equal(await page.locator("#models tbody tr").count(), 11);
+assert.equal(await page.locator("#models tbody tr").count(), 12);
 await screen("models");
 
 // on a phone nothing is wider than the screen
 await page.setViewportSize({ width: 390, height: 800 });
-for (const view of ["look", "compare", "detect", "clips", "text", "runs", "models"]) {
+for (const view of ["look", "compare", "detect", "ask", "clips", "text", "runs", "models"]) {
   await page.click(`#tab-${view}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 390, `${view} is ${width} wide`);
@@ -206,6 +254,11 @@ for (const view of ["look", "compare", "detect", "clips", "text", "runs", "model
 await page.click("#tab-look");
 await page.emulateMedia({ colorScheme: "dark" });
 await screen("phone");
+await page.click("#tab-ask");
+await screen("ask-phone");
+await page.setViewportSize({ width: 1100, height: 900 });
+await screen("ask-dark");
+await page.setViewportSize({ width: 390, height: 800 });
 
 assert.deepEqual(errors, []);
 

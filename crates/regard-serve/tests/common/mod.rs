@@ -1,12 +1,13 @@
 //! A server for tests, models for it, and a client that sends exactly the bytes of a test.
 #![allow(dead_code)] // each test file uses its part
 
-use regard::data::Preprocess;
 use regard::data::text::{Pieces, Tokenizer};
+use regard::data::{Picture, Preprocess};
 use regard::models::{Model, ModelConfig, preset, translator};
+use regard::tasks::vision_language::{DetectedLimits, EMBEDDED_ANSWERERS, EmbeddedAnswerer, RegionCache, RegionRecipe};
 use regard::translate::Bundle;
 use regard::{PackedModel, device};
-use regard_serve::{Classifier, Entry, Event, Reload, Server, Service, Settings};
+use regard_serve::{Answerer, Classifier, Entry, Event, Reload, Server, Service, Settings};
 use serde_json::{Value, json};
 use std::io::{Cursor, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -220,6 +221,20 @@ pub fn translator() -> Service {
     let model = config.init(&device::cpu()).unwrap();
     let bundle = Bundle::new(config, model, [tokenizer.clone(), tokenizer]).unwrap();
     Service::Sentences { bundle, device: device::cpu() }
+}
+
+/// The embedded model of garments, which finds regions with the embedded detector; its recipe may name other goals.
+pub fn answerer(goals: &str) -> Answerer {
+    let recipe = EMBEDDED_ANSWERERS[0].recipe.replace("[goals]", &format!("[goals]\n{goals}"));
+    let bundle = EmbeddedAnswerer { recipe: recipe.leak(), ..EMBEDDED_ANSWERERS[0] }.load(&device::cpu()).unwrap();
+    let limits = DetectedLimits { score: 0.3, ..DetectedLimits::default() };
+    let regions = RegionRecipe::Boxes { side: 16, detector: Some("scenes-retinanet".into()), limits };
+    Answerer::new(bundle.with_regions(&regions, RegionCache::Off).unwrap()).unwrap()
+}
+
+/// A PNG of a picture.
+pub fn file_of(picture: &Picture) -> Vec<u8> {
+    regard::report::png(picture.size(), picture.pixels())
 }
 
 /// A PNG of noise, another one for each seed.

@@ -90,7 +90,7 @@ pub(super) fn frozen(model: &Model) -> Model {
     model.clone().freeze()
 }
 
-fn of_class(logits: Tensor<2>, class: usize) -> Result<Tensor<1>, Error> {
+pub(super) fn of_class(logits: Tensor<2>, class: usize) -> Result<Tensor<1>, Error> {
     let [_, classes] = logits.dims();
     if class >= classes {
         return Err(Error::analysis(

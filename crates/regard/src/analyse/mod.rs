@@ -2,7 +2,8 @@
 //!
 //! One image: [`explain()`] runs a model once and keeps its [`Attention`], which [`maps()`], [`rollout()`]
 //! and [`lens()`] read; [`explain_class`] and [`cam()`] differentiate a class, [`box_cam()`] the score of a box;
-//! [`cross_attention`] and [`point_attention`] are for DETR. One clip: [`explain_clip`]. Many pictures: [`HeadMeans`] of
+//! [`cross_attention`] and [`point_attention`] are for DETR. Words and regions: [`word_region_attention`], [`word_region_plan`],
+//! [`word_region_relevance`]; words and clips: [`word_video_attention`]. One clip: [`explain_clip`]. Many pictures: [`HeadMeans`] of
 //! [`distance()`] and [`entropy()`],
 //! [`Fields`], [`Cka`], [`QueryBoxes`]. No picture: [`positions()`], [`filters()`], [`papers`].
 //! Results are plain data, each with a [`Check`] of a law that it must fulfil.
@@ -28,6 +29,7 @@ mod maps;
 pub mod papers;
 mod positions;
 mod queries;
+mod relevance;
 mod rollout;
 mod specialise;
 mod words_regions;
@@ -53,6 +55,10 @@ pub use lens::{Lens, LensLayer, lens};
 pub use maps::{AttentionMaps, Kernels, Query, maps};
 pub use positions::{PositionSimilarity, positions};
 pub use queries::{CrossAttention, PictureMap, PicturePoint, cross_attention, point_attention};
+pub use relevance::{WordRegionRelevance, word_region_relevance};
 pub use rollout::{Fusion, Rollout, RolloutOptions, class_rollout, rollout};
 pub use specialise::{BoxKind, QueryBox, QueryBoxes, QueryProfile, Specialisation, SpecialiseOptions, UsualBox};
-pub use words_regions::{Across, WordRegionAttention, word_region_attention};
+pub use words_regions::{
+    Across, ExplainedWords, WordRegionAttention, WordRegionPlan, WordShare, explained_words, shares_of_regions,
+    word_region_attention, word_region_plan, word_video_attention,
+};

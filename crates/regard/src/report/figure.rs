@@ -6,6 +6,7 @@
 pub use super::axis::Scale;
 pub use super::bars::{Bar, Bars};
 pub use super::canvas::Drawing;
+pub use super::flow::Flow;
 pub use super::heat_map::{ColourScale, HeatMap};
 pub use super::lines::{Line, Lines, Stroke};
 pub use super::sheet::{Panel, Sheet};

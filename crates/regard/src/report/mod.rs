@@ -10,6 +10,7 @@ pub mod classes;
 mod crop_sheet;
 pub mod figure;
 mod findings;
+mod flow;
 pub mod font;
 mod heat_map;
 mod lines;

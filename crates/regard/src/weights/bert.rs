@@ -11,7 +11,7 @@ use super::files::read;
 use super::names::{fill_owned, not_finite};
 use super::{Checkpoint, Tensors};
 use crate::data::Words;
-use crate::data::text::WordPiece;
+use crate::data::text::{Encoded, WordPiece};
 use crate::models::bert::{Bert, BertConfig};
 use crate::{Error, Pass, file};
 
@@ -51,12 +51,20 @@ impl LoadedBert {
                 found.cut.push(is_long.then_some(limit));
                 encoded.push(if is_long { self.tokenizer.encode(text.as_ref(), Some(limit))? } else { whole });
             }
-            let vectors = self.model.sentence_vectors(&Words::of(&encoded), &mut Pass::silent());
-            let width = vectors.dims()[1];
-            let values: Vec<f32> = vectors.into_data().iter::<f32>().collect();
-            found.vectors.extend(values.chunks_exact(width).map(<[f32]>::to_vec));
+            found.vectors.extend(self.vectors(&encoded));
         }
         Ok(found)
+    }
+
+    /// One vector of length one for each text, in one forward pass.
+    ///
+    /// # Panics
+    /// When there is no text, or one has more tokens than the model's limit.
+    pub fn vectors(&self, texts: &[Encoded]) -> Vec<Vec<f32>> {
+        let vectors = self.model.sentence_vectors(&Words::of(texts), &mut Pass::silent());
+        let width = vectors.dims()[1];
+        let values: Vec<f32> = vectors.into_data().iter::<f32>().collect();
+        values.chunks_exact(width).map(<[f32]>::to_vec).collect()
     }
 }
 
@@ -141,6 +149,14 @@ pub fn load_bert_folder(folder: &Path, device: &Device) -> Result<LoadedBert, Er
     }
     let (config, model) = load_bert(&config, read(&weights_of(folder)?)?, device)?;
     Ok(LoadedBert { config, model, tokenizer })
+}
+
+/// Whether a folder has the `config.json` of a BERT.
+#[must_use]
+pub fn is_bert_folder(folder: &Path) -> bool {
+    let config = file::read_text(&folder.join("config.json")).ok();
+    let config: Option<Value> = config.and_then(|text| serde_json::from_str(&text).ok());
+    config.is_some_and(|config| config["model_type"] == "bert")
 }
 
 /// The file with the weights in a folder of the hub.

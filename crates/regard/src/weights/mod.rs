@@ -35,7 +35,7 @@ mod vision_language;
 
 pub use crate::download::Progress;
 pub use address::Address;
-pub use bert::{LoadedBert, SentenceVectors, bert_config, bert_names, load_bert, load_bert_folder};
+pub use bert::{LoadedBert, SentenceVectors, bert_config, bert_names, is_bert_folder, load_bert, load_bert_folder};
 pub use detector::{
     DetectorSource, EMBEDDED_DETECTORS, EmbeddedDetector, LoadedDetector, begin_detector, fill_trunk, is_detector,
     resolve_detector,

@@ -82,6 +82,10 @@ impl RegionSource for Cached {
         self.source.classes()
     }
 
+    fn network_pixels(&self, size: [usize; 2]) -> usize {
+        self.source.network_pixels(size)
+    }
+
     fn regions(&self, source: &dyn RegionPicture) -> Result<RegionFeatures, Error> {
         let picture = source.picture()?;
         let boxes = source.boxes(&picture)?;

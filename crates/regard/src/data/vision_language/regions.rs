@@ -115,6 +115,11 @@ pub trait RegionSource: Debug + Send + Sync {
     /// Classes of a region with the background, `C`; 0 if unknown.
     fn classes(&self) -> usize;
 
+    /// Pixels that a network runs on to find the regions of a picture of so many rows and columns; 0 where there is none.
+    fn network_pixels(&self, _size: [usize; 2]) -> usize {
+        0
+    }
+
     /// The regions of a picture, at least one.
     ///
     /// # Errors

@@ -189,6 +189,13 @@ impl VisionLanguageBatch {
         }
     }
 
+    /// The same that also asks which words are about which regions.
+    #[must_use]
+    pub fn with_alignment(mut self) -> Self {
+        self.wanted.alignment = true;
+        self
+    }
+
     /// Number of texts.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,5 +1,6 @@
 //! A trained model with all that it needs to answer: tokenizer, answers, and how regions are found in a picture.
 
+use burn::module::Module as _;
 use burn::tensor::{Device, activation};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -7,16 +8,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::VisionLanguageBatch;
-use super::{ANSWERS, BLIND, Goal, Recipe, RegionRecipe, TOKENIZER, TextEncoder, TextPart, VisionLanguage};
-use crate::data::text::{WordPiece, shortened};
-use crate::data::vision_language::{AnswerList, BlindBaseline, OnePicture, RegionFeatures, RegionSource};
-use crate::models::vision_language::{VisionLanguageConfig, VisionLanguageModel, VisionLanguageOutput};
+use super::{
+    ANSWERS, BLIND, Goal, Recipe, RegionCache, RegionRecipe, TOKENIZER, TextEncoder, TextPart, VisionLanguage,
+};
+use crate::analyse::{WordRegionRelevance, word_region_relevance};
+use crate::data::text::{Encoded, WordPiece, shortened};
+use crate::data::vision_language::{AnswerList, BlindBaseline, OnePicture, RegionFeatures, RegionSource, TextKind};
+use crate::models::vision_language::{AnswerHead, VisionLanguageConfig, VisionLanguageModel, VisionLanguageOutput};
 use crate::train::{Section as _, read_recipe_text};
 use crate::weights::{self, LoadOptions, Tensors};
 use crate::{Error, Pass, file};
 
 /// The most bytes of a question.
-const LONGEST_BYTES: usize = 4096;
+pub const LONGEST_BYTES: usize = 4096;
 
 /// A model and what it knows.
 #[derive(Clone, Debug)]
@@ -27,9 +31,14 @@ pub struct VisionLanguageBundle {
     encoder: TextEncoder,
     answers: Option<Arc<AnswerList>>,
     blind: Arc<BlindBaseline>,
+    /// Where regions come from: the recipe's, unless others were chosen.
+    regions: RegionRecipe,
     source: Option<Arc<dyn RegionSource>>,
     device: Device,
 }
+
+/// A text and the regions of its pictures, ready for a model.
+pub type TextWithRegions<'a> = (&'a Encoded, &'a [RegionFeatures]);
 
 /// An answer with its probability.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,6 +54,8 @@ pub struct VqaOutput {
     pub answers: Vec<ScoredAnswer>,
     /// The tokens of the question as the model read it.
     pub tokens: Vec<String>,
+    /// Words of the question that the model does not know.
+    pub unknown: Vec<String>,
     pub regions: Vec<RegionFeatures>,
 }
 
@@ -114,7 +125,12 @@ impl VisionLanguageBundle {
         }
         let blind = files.blind.map(BlindBaseline::from_json).transpose();
         let blind = blind.map_err(|reason| Error::file(&named(BLIND), reason))?.unwrap_or_default();
-        let source = if recipe.own.blind { None } else { Some(recipe.own.regions.open(box_classes(&config), device)?) };
+        let regions = recipe.own.regions.clone();
+        let source = if recipe.own.blind {
+            None
+        } else {
+            Some(regions.open(box_classes(&config), device, RegionCache::OnDisk)?)
+        };
         check_width(source.as_deref(), &config)?;
         let encoder = TextEncoder {
             tokenizer: Arc::new(tokenizer),
@@ -123,18 +139,50 @@ impl VisionLanguageBundle {
         };
         let model = load(config.init(device)?)?;
         let (answers, blind, device) = (answers.map(Arc::new), Arc::new(blind), device.clone());
-        Ok(Self { recipe, config, model, encoder, answers, blind, source, device })
+        Ok(Self { recipe, config, model, encoder, answers, blind, regions, source, device })
     }
 
-    /// The same with other regions, such as those of a detector.
+    /// The same with other regions, such as those of a detector. A model that sees no pictures stays as it is.
     ///
     /// # Errors
     /// When there are no such regions, or they do not fit the model.
-    pub fn with_regions(mut self, regions: &RegionRecipe) -> Result<Self, Error> {
-        let source = regions.open(box_classes(&self.config), &self.device)?;
+    pub fn with_regions(mut self, regions: &RegionRecipe, cache: RegionCache) -> Result<Self, Error> {
+        if self.recipe.own.blind {
+            return Ok(self);
+        }
+        let source = regions.open(box_classes(&self.config), &self.device, cache)?;
         check_width(Some(&*source), &self.config)?;
-        self.source = Some(source);
+        (self.regions, self.source) = (regions.clone(), Some(source));
         Ok(self)
+    }
+
+    /// Where its regions come from; none for a model that sees no pictures.
+    #[must_use]
+    pub fn regions(&self) -> Option<&RegionRecipe> {
+        self.source.as_ref().map(|_| &self.regions)
+    }
+
+    /// Numbers of a region's feature; none for a model that sees no pictures.
+    #[must_use]
+    pub fn region_width(&self) -> Option<usize> {
+        self.source.as_ref().map(|source| source.width())
+    }
+
+    /// Pixels that a network runs on to find the regions of a picture of so many rows and columns.
+    #[must_use]
+    pub fn network_pixels(&self, size: [usize; 2]) -> usize {
+        self.source.as_ref().map_or(0, |source| source.network_pixels(size))
+    }
+
+    /// Pictures that a text is about.
+    #[must_use]
+    pub const fn pictures(&self) -> usize {
+        if matches!(self.config.answer(), AnswerHead::Pair) { 2 } else { 1 }
+    }
+
+    #[must_use]
+    pub const fn device(&self) -> &Device {
+        &self.device
     }
 
     #[must_use]
@@ -166,7 +214,11 @@ impl VisionLanguageBundle {
         device: &Device,
     ) -> Result<VisionLanguage, Error> {
         let classes = part.dataset.box_classes().len();
-        let source = if recipe.own.blind { None } else { Some(recipe.own.regions.open(classes, device)?) };
+        let source = if recipe.own.blind {
+            None
+        } else {
+            Some(recipe.own.regions.open(classes, device, RegionCache::OnDisk)?)
+        };
         check_width(source.as_deref(), &self.config)?;
         Ok(VisionLanguage {
             recipe: recipe.clone(),
@@ -202,25 +254,48 @@ impl VisionLanguageBundle {
         most: usize,
         pass: &mut Pass,
     ) -> Result<(VqaOutput, VisionLanguageOutput), Error> {
-        let failed = |reason: String| Error::Field { field: shortened(question), reason };
-        let Some(list) = &self.answers else {
-            return Err(failed("the model knows no answers: it was trained on captions".into()));
-        };
-        let text = self.encode(question)?;
-        let regions = self.regions(pictures)?;
-        let batch = VisionLanguageBatch::pairs(&[(&text, regions.as_slice())], Goal::Answer);
+        self.needs(self.missing_for_answers())?;
+        let text = self.encode("question", question)?;
+        let regions = self.find_regions(pictures)?;
+        let (shares, output) = self.run(&[(&text, regions.as_slice())], pass)?;
+        let answers = self.likeliest(&shares[0], most);
+        let (tokens, unknown) = (self.tokens(&text), self.unknown_words(question, &text));
+        Ok((VqaOutput { answers, tokens, unknown, regions }, output))
+    }
+
+    /// Probabilities of all answers for each text.
+    ///
+    /// # Errors
+    /// When the model does not answer.
+    pub fn probabilities(&self, texts: &[TextWithRegions]) -> Result<Vec<Vec<f32>>, Error> {
+        self.needs(self.missing_for_answers())?;
+        Ok(self.run(texts, &mut Pass::silent())?.0)
+    }
+
+    /// Probabilities of answers, and what the model gave and recorded; a pass that records has the plan of the alignment, too.
+    pub(super) fn run(
+        &self,
+        texts: &[TextWithRegions],
+        pass: &mut Pass,
+    ) -> Result<(Vec<Vec<f32>>, VisionLanguageOutput), Error> {
+        let batch = VisionLanguageBatch::pairs(texts, Goal::Answer);
+        let batch = if pass.wants_weights() { batch.with_alignment() } else { batch };
         let output = self.model.forward(&batch.input(&self.device), pass);
-        let logits = output.answer.clone().ok_or_else(|| failed("the model has no head for answers".into()))?;
+        let logits = output.answer.clone().ok_or_else(|| self.lacks("a head for answers"))?;
+        let count = logits.dims()[1];
         let shares: Vec<f32> = activation::softmax(logits, 1).into_data().iter::<f32>().collect();
-        let mut order: Vec<usize> = (0..shares.len()).collect();
+        Ok((shares.chunks_exact(count).map(<[f32]>::to_vec).collect(), output))
+    }
+
+    /// The likeliest answers by their probabilities, at most so many.
+    #[must_use]
+    pub fn likeliest(&self, shares: &[f32], most: usize) -> Vec<ScoredAnswer> {
+        let names = self.answers().unwrap_or_default();
+        let mut order: Vec<usize> = (0..shares.len().min(names.len())).collect();
         order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]).then(a.cmp(b)));
-        let said = |number: &usize| ScoredAnswer {
-            answer: list.names()[*number].clone(),
-            probability: f64::from(shares[*number]),
-        };
-        let answers = order.iter().take(most).map(said).collect();
-        let tokens = text.ids.iter().map(|id| self.encoder.tokenizer.token(*id)).collect();
-        Ok((VqaOutput { answers, tokens, regions }, output))
+        let said =
+            |number: &usize| ScoredAnswer { answer: names[*number].clone(), probability: f64::from(shares[*number]) };
+        order.iter().take(most).map(said).collect()
     }
 
     /// For each text, the probability that it is about the picture.
@@ -228,24 +303,93 @@ impl VisionLanguageBundle {
     /// # Errors
     /// When a text is empty or too long, the model does not match, or the picture has no region.
     pub fn matches(&self, picture: &OnePicture, texts: &[&str]) -> Result<Vec<f64>, Error> {
-        let regions = self.regions(std::slice::from_ref(picture))?;
-        let texts = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>, _>>()?;
-        let rows: Vec<_> = texts.iter().map(|text| (text, regions.as_slice())).collect();
-        if rows.is_empty() {
+        self.needs(self.missing_for_matching())?;
+        let texts = texts.iter().map(|text| self.encode("text", text)).collect::<Result<Vec<_>, _>>()?;
+        if texts.is_empty() {
             return Ok(Vec::new());
         }
-        let batch = VisionLanguageBatch::pairs(&rows, Goal::Matching);
+        let regions = self.find_regions(std::slice::from_ref(picture))?;
+        let rows: Vec<_> = texts.iter().map(|text| (text, regions.as_slice())).collect();
+        self.match_probabilities(&rows)
+    }
+
+    /// The probability for each text that it is about its picture.
+    ///
+    /// # Errors
+    /// When the model does not match.
+    pub fn match_probabilities(&self, texts: &[TextWithRegions]) -> Result<Vec<f64>, Error> {
+        self.needs(self.missing_for_matching())?;
+        let batch = VisionLanguageBatch::pairs(texts, Goal::Matching);
         let output = self.model.forward(&batch.input(&self.device), &mut Pass::silent());
-        let reason = "has no head for matching: it was trained to answer".to_string();
-        let logits = output.matching.ok_or_else(|| Error::Field { field: "model".into(), reason })?;
+        let logits = output.matching.ok_or_else(|| self.lacks("a head for matching"))?;
         let shares: Vec<f32> = activation::softmax(logits, 1).into_data().iter::<f32>().collect();
         Ok(shares.as_chunks::<2>().0.iter().map(|pair| f64::from(pair[self.config.matched_class() as usize])).collect())
     }
 
-    fn encode(&self, text: &str) -> Result<crate::data::text::Encoded, Error> {
+    /// What is missing for answers.
+    #[must_use]
+    pub fn missing_for_answers(&self) -> Option<&'static str> {
+        if self.answers.is_none() {
+            return Some("a list of answers: it was trained on captions");
+        }
+        self.config
+            .answer()
+            .outputs()
+            .is_none()
+            .then_some("a head for answers: `answer` is not among the goals of its recipe")
+    }
+
+    /// What is missing to tell whether a text is about a picture: a head that has learned nothing tells nothing.
+    #[must_use]
+    pub fn missing_for_matching(&self) -> Option<&'static str> {
+        let is_trained = self.trained_goals().contains(&Goal::Matching);
+        (!is_trained).then_some("a trained head for matching: `matching` is not among the goals of its recipe")
+    }
+
+    /// What the model was trained for.
+    #[must_use]
+    pub fn trained_goals(&self) -> Vec<Goal> {
+        let kind = if self.answers.is_some() { TextKind::Questions } else { TextKind::Captions };
+        self.recipe.own.goals_for(kind).into_keys().collect()
+    }
+
+    /// What mattered for an answer; none where the model has no single stream for words and regions.
+    pub(super) fn relevance(&self, asked: TextWithRegions, answer: usize) -> Option<WordRegionRelevance> {
+        if self.pictures() > 1 {
+            return None;
+        }
+        let model = self.model.clone().freeze();
+        let input = VisionLanguageBatch::pairs(&[asked], Goal::Answer).input(&self.device);
+        let logits =
+            |pass: &mut Pass| model.forward(&input, pass).answer.ok_or_else(|| self.lacks("a head for answers"));
+        // where the answer is read: at `[MASK]`, the last but one token, or at `[CLS]`
+        let reader = if self.config.answers_at_mask() { asked.0.ids.len() - 2 } else { 0 };
+        word_region_relevance(logits, answer, reader).ok()
+    }
+
+    /// Whether it was trained to align words with regions.
+    pub(super) fn is_aligned(&self) -> bool {
+        self.trained_goals().contains(&Goal::Alignment)
+    }
+
+    /// # Errors
+    /// When something is missing.
+    pub(super) fn needs(&self, missing: Option<&str>) -> Result<(), Error> {
+        missing.map_or(Ok(()), |what| Err(self.lacks(what)))
+    }
+
+    fn lacks(&self, what: &str) -> Error {
+        Error::Field { field: "model".into(), reason: format!("this {} lacks {what}", self.config.family()) }
+    }
+
+    /// A text as the model reads it; errors name it as `what` it is.
+    ///
+    /// # Errors
+    /// When it is empty or too long, or the model knows none of its words.
+    pub fn encode(&self, what: &'static str, text: &str) -> Result<Encoded, Error> {
         let failed = |reason: String| Error::Field { field: shortened(text), reason };
         if text.trim().is_empty() {
-            return Err(Error::config("question", "is empty"));
+            return Err(Error::config(what, "is empty"));
         }
         if text.len() > LONGEST_BYTES {
             return Err(failed(format!("{} bytes, the most is {LONGEST_BYTES}", text.len())));
@@ -255,17 +399,65 @@ impl VisionLanguageBundle {
         if whole.ids.len() > most {
             return Err(failed(format!("{} tokens, the most is {most}", whole.ids.len())));
         }
+        let unknown = self.encoder.tokenizer.special().unknown;
+        let is_known = |id: u32| id != unknown && self.encoder.tokenizer.token(id).contains(char::is_alphanumeric);
+        let is_written = |at: usize| whole.offsets[at].1 > whole.offsets[at].0;
+        if !(0..whole.ids.len()).any(|at| is_written(at) && is_known(whole.ids[at])) {
+            let words = self.encoder.tokenizer.vocabulary();
+            let reason =
+                format!("none of its words is among the {words} tokens of the model: another language, or tokenizer?");
+            return Err(failed(reason));
+        }
         self.encoder.encode(text)
     }
 
-    fn regions(&self, pictures: &[OnePicture]) -> Result<Vec<RegionFeatures>, Error> {
+    /// The tokens of a text as they are written.
+    #[must_use]
+    pub fn tokens(&self, text: &Encoded) -> Vec<String> {
+        text.ids.iter().map(|id| self.encoder.tokenizer.token(*id)).collect()
+    }
+
+    /// The words of a text that became the token of unknown words.
+    #[must_use]
+    pub fn unknown_words(&self, text: &str, encoded: &Encoded) -> Vec<String> {
+        let unknown = self.encoder.tokenizer.special().unknown;
+        let written = |(start, end): (usize, usize)| text.chars().skip(start).take(end - start).collect::<String>();
+        let all = encoded.ids.iter().zip(&encoded.offsets).filter(|(id, _)| **id == unknown);
+        all.map(|(_, place)| written(*place)).collect()
+    }
+
+    /// The regions of the pictures that a text is about, those that somebody drew, or those that the model's source finds.
+    ///
+    /// # Errors
+    /// When there are too few or too many pictures, or a picture has no region, one without area, or too many.
+    pub fn find_regions(&self, pictures: &[OnePicture]) -> Result<Vec<RegionFeatures>, Error> {
+        let most = self.recipe.own.most_regions;
+        if pictures.len() != self.pictures() {
+            let (count, needed) = (pictures.len(), self.pictures());
+            return Err(Error::config("pictures", format!("the model is asked about {needed}, got {count}")));
+        }
+        for OnePicture { boxes, .. } in pictures {
+            if boxes.len() > most {
+                return Err(Error::config("regions", format!("{}, the most is {most}", boxes.len())));
+            }
+            if !boxes.is_empty() && !self.takes_boxes() {
+                let reason = "the model does not see boxes that are given: it finds regions of another kind itself";
+                return Err(Error::config("regions", reason));
+            }
+        }
         let Some(source) = &self.source else { return Ok(Vec::new()) };
         let own = |picture: &OnePicture| {
-            let found = source.regions(picture)?.first(self.recipe.own.most_regions);
+            let found = source.regions(picture)?.first(most);
             let reason = || Error::File { path: picture.name.into(), reason: "no region in it".into() };
             if found.is_empty() { Err(reason()) } else { Ok(found) }
         };
         pictures.iter().map(own).collect()
+    }
+
+    /// Whether regions can be given as boxes in a picture.
+    #[must_use]
+    pub const fn takes_boxes(&self) -> bool {
+        self.source.is_some() && matches!(self.regions, RegionRecipe::Boxes { .. })
     }
 }
 

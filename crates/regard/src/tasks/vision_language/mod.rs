@@ -8,6 +8,7 @@
 mod batch;
 mod bundle;
 mod embedded;
+mod explain;
 mod measure;
 mod objective;
 mod regions;
@@ -16,10 +17,11 @@ mod section;
 mod start;
 
 pub use batch::{GoalTargets, Masking, RegionBatch, VisionLanguageBatch};
-pub use bundle::{BundleFiles, ScoredAnswer, VisionLanguageBundle, VqaOutput};
+pub use bundle::{BundleFiles, LONGEST_BYTES, ScoredAnswer, TextWithRegions, VisionLanguageBundle, VqaOutput};
 pub use embedded::{EMBEDDED_ANSWERERS, EmbeddedAnswerer};
+pub use explain::{AnswerExplanation, CrossModal};
 pub use objective::VisionLanguageLoss;
-pub use regions::{DetectedFeature, DetectedLimits, DetectedRegions, RegionRecipe};
+pub use regions::{DetectedFeature, DetectedLimits, DetectedRegions, RegionCache, RegionRecipe};
 pub use samples::{PreparedText, TextEncoder, TextSamples};
 pub use section::{AnswerLoss, Goal, ModelSizes, VisionLanguageSection};
 
@@ -136,7 +138,11 @@ impl VisionLanguage {
             Some(text) => BlindBaseline::from_json(text).map_err(|reason| Error::file(Path::new(BLIND), reason))?,
             None => BlindBaseline::new(texts.iter().map(|sample| (sample.text.as_str(), sample.answers.as_slice()))),
         };
-        let source = if own.blind { None } else { Some(own.regions.open(train.dataset.box_classes().len(), device)?) };
+        let source = if own.blind {
+            None
+        } else {
+            Some(own.regions.open(train.dataset.box_classes().len(), device, RegionCache::OnDisk)?)
+        };
         let goals = own.goals_for(train.dataset.kind());
         check_goals(&goals, answers.as_ref(), source.as_deref())?;
         let head = match (&answers, train.dataset.pictures()) {

@@ -62,6 +62,15 @@ impl Default for RegionRecipe {
     }
 }
 
+/// Whether the regions that a network finds are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionCache {
+    /// Where downloads are kept, by the content of the picture: a data set is looked at again in every epoch.
+    OnDisk,
+    /// For pictures of strangers, of which nothing may stay behind.
+    Off,
+}
+
 /// The feature of a detector's box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -124,7 +133,11 @@ impl RegionRecipe {
     ///
     /// # Errors
     /// When there is no such model or file.
-    pub fn open(&self, classes: usize, device: &Device) -> Result<Arc<dyn RegionSource>, Error> {
+    pub fn open(&self, classes: usize, device: &Device, cache: RegionCache) -> Result<Arc<dyn RegionSource>, Error> {
+        let cached = |source: Arc<dyn RegionSource>, key: &str| match cache {
+            RegionCache::OnDisk => cached(source, key),
+            RegionCache::Off => source,
+        };
         Ok(match self {
             Self::Boxes { side, detector: None, .. } => Arc::new(Crops { side: *side, classes }),
             Self::Boxes { side, detector: Some(model), limits } => {

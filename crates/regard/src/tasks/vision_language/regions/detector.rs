@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{DetectedFeature, DetectedLimits, SharedModel};
 use crate::boxes::{Corners, RoiAlign, SamplingPoints, roi_align};
 use crate::data::vision_language::{Crops, GivenBox, OnePicture, RegionFeatures, RegionPicture, RegionSource};
-use crate::data::{Bounds, Detection, Images, Picture};
+use crate::data::{Bounds, Detection, DetectionPreprocess, Images, Picture};
 use crate::models::detect::Detector;
 use crate::weights::{self, LoadedDetector};
 use crate::{Error, Pass};
@@ -15,6 +15,7 @@ use crate::{Error, Pass};
 #[derive(Debug)]
 pub struct DetectedRegions {
     detector: SharedModel<LoadedDetector>,
+    preprocess: DetectionPreprocess,
     feature: DetectedFeature,
     limits: DetectedLimits,
     /// Of the detector, without a background.
@@ -38,9 +39,9 @@ impl DetectedRegions {
     /// When there is no such detector.
     pub fn open(model: &str, feature: DetectedFeature, limits: DetectedLimits, device: &Device) -> Result<Self, Error> {
         let detector = weights::resolve_detector(model, &mut |_| {})?.load(device)?;
-        let classes = detector.config.classes();
-        let mut source =
-            Self { detector: SharedModel::new(detector), feature, limits, classes, width: 0, device: device.clone() };
+        let (classes, preprocess) = (detector.config.classes(), detector.preprocess);
+        let (detector, device) = (SharedModel::new(detector), device.clone());
+        let mut source = Self { detector, preprocess, feature, limits, classes, width: 0, device };
         // what a feature has is known from one picture
         let [rows, columns] = source.detector.with(|detector| detector.config.image());
         let picture = Picture::new([rows, columns], vec![0; 3 * rows * columns])?;
@@ -162,6 +163,11 @@ impl RegionSource for DetectedRegions {
         self.width
     }
 
+    fn network_pixels(&self, size: [usize; 2]) -> usize {
+        let [rows, columns] = self.preprocess.size(size);
+        rows.saturating_mul(columns)
+    }
+
     fn classes(&self) -> usize {
         self.classes + 1
     }
@@ -192,6 +198,10 @@ pub(super) struct BoxesOrDetected {
 impl RegionSource for BoxesOrDetected {
     fn width(&self) -> usize {
         self.crops.width()
+    }
+
+    fn network_pixels(&self, size: [usize; 2]) -> usize {
+        self.finder.network_pixels(size)
     }
 
     fn classes(&self) -> usize {

@@ -13,6 +13,8 @@ use crate::{Error, Pass};
 #[derive(Debug)]
 pub(super) struct MapRegions {
     model: SharedModel<LoadedModel>,
+    /// Rows and columns of its input.
+    image: [usize; 2],
     width: usize,
     device: Device,
 }
@@ -20,8 +22,9 @@ pub(super) struct MapRegions {
 impl MapRegions {
     pub(super) fn open(name: &str, device: &Device) -> Result<Self, Error> {
         let model = weights::resolve(name, &mut |_| {})?.load(device)?;
-        let mut source = Self { model: SharedModel::new(model), width: 0, device: device.clone() };
-        let [rows, columns] = source.model.with(|model| model.config.image());
+        let image = model.config.image();
+        let mut source = Self { model: SharedModel::new(model), image, width: 0, device: device.clone() };
+        let [rows, columns] = image;
         let picture = Picture::new([rows, columns], vec![0; 3 * rows * columns])?;
         let found = source.regions(&OnePicture { name, picture: &picture, boxes: &[] })?;
         source.width = found.features.len() / found.len();
@@ -32,6 +35,10 @@ impl MapRegions {
 impl RegionSource for MapRegions {
     fn width(&self) -> usize {
         self.width
+    }
+
+    fn network_pixels(&self, _: [usize; 2]) -> usize {
+        self.image.iter().product()
     }
 
     fn classes(&self) -> usize {
