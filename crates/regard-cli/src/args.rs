@@ -7,7 +7,7 @@ use std::io::Write;
 use crate::failure::Failure;
 use crate::{
     analyse, ask, compare, data, denoise, detect, embed_text, eval, explain, export, fill, gallery, models, operators,
-    predict, quickstart, recipes, run, serve, table, train, translate,
+    plan, predict, quickstart, recipes, run, serve, table, train, translate,
 };
 
 /// Attention models for vision.
@@ -34,6 +34,7 @@ enum Command {
     Operators(operators::Args),
     Models(models::Args),
     Cost(models::CostArgs),
+    Plan(plan::Args),
     Table(table::Args),
     Predict(predict::Args),
     Detect(detect::Args),
@@ -106,6 +107,7 @@ impl Plan {
                 Command::Operators(args) => operators::run(&args, out),
                 Command::Models(args) => models::run(&args, out),
                 Command::Cost(args) => models::cost(&args, out),
+                Command::Plan(args) => plan::run(&args, out),
                 Command::Table(args) => table::run(&args, out),
                 Command::Predict(args) => predict::run(&args, &self.device, out),
                 Command::Detect(args) => detect::run(&args, &self.device, out),

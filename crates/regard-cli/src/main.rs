@@ -22,6 +22,7 @@ mod gallery;
 mod model;
 mod models;
 mod operators;
+mod plan;
 mod predict;
 mod quickstart;
 mod recipes;

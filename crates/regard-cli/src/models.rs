@@ -314,7 +314,7 @@ pub fn cost(args: &CostArgs, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-fn parse_size(size: &str) -> Result<[usize; 2], Failure> {
+pub fn parse_size(size: &str) -> Result<[usize; 2], Failure> {
     let (rows, columns) = size.split_once('x').unwrap_or((size, size));
     match (rows.parse(), columns.parse()) {
         (Ok(rows), Ok(columns)) if rows > 0 && columns > 0 => Ok([rows, columns]),
@@ -323,7 +323,7 @@ fn parse_size(size: &str) -> Result<[usize; 2], Failure> {
 }
 
 /// Four digits and a unit.
-fn short(count: u64) -> String {
+pub fn short(count: u64) -> String {
     match count as f64 {
         n if n >= 1e9 => format!("{:.3} G", n / 1e9),
         n if n >= 1e6 => format!("{:.3} M", n / 1e6),

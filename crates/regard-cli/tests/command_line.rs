@@ -62,6 +62,7 @@ fn help_is_readable() {
     ] {
         insta::assert_snapshot!(format!("help-{command}"), stdout_of(&[command, "--help"]));
     }
+    insta::assert_snapshot!("help-plan-show", stdout_of(&["plan", "show", "--help"]));
     insta::assert_snapshot!("help-data-browse", stdout_of(&["data", "browse", "--help"]));
 }
 
@@ -84,6 +85,21 @@ fn a_sheet_of_what_is_not_there_is_refused() {
     assert_refused(folder.path(), &recipe, &["recipe.toml"]);
     fs::write(folder.path().join("recipe.toml"), "[mix]\nmixupp = 1.0\n").unwrap();
     assert_refused(folder.path(), &recipe, &["recipe.toml", "mixupp"]);
+}
+
+#[test]
+fn a_plan_is_shown_as_a_table_and_as_json_and_multiplies_what_the_model_costs() {
+    let parse = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    let json = parse(stdout_of(&["plan", "show", "resnet-nano", "--runs", "1", "--json"]));
+    let nodes = json["nodes"].as_array().unwrap();
+    let sum: u64 = nodes.iter().filter_map(|node| node["multiply_adds"].as_u64()).sum();
+    let cost = parse(stdout_of(&["cost", "resnet-nano", "--json"]));
+    assert_eq!((sum, &json["multiply_adds"]), (cost["multiply_adds"].as_u64().unwrap(), &cost["multiply_adds"]));
+    assert!(nodes.iter().all(|node| node["microseconds"].is_number() && node["output"].is_array()));
+    assert!(nodes.iter().any(|node| node["name"] == "layer1.0.conv1" && node["operation"] == "convolution+relu"));
+    let table = stdout_of(&["plan", "show", "resnet-nano", "--runs", "1"]);
+    assert_eq!(table.lines().count(), nodes.len() + 4, "{table}");
+    assert_refused(tempfile::tempdir().unwrap().path(), &["plan", "show", "resnet-nanno"], &["resnet-nano"]);
 }
 
 #[test]

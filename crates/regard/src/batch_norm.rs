@@ -7,6 +7,7 @@
 //!
 //! It is below the layers because SAN's operators contain it.
 
+mod channel_lines;
 mod frozen;
 mod running;
 
@@ -21,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::cost::{Costed, Ledger, Work, size};
 use crate::fused::{self, Kernel, Saved};
+pub(crate) use channel_lines::ChannelLines;
 pub use frozen::{FrozenBatchNorm, Norm, NormKind};
 pub use running::RunningStat;
 

@@ -175,6 +175,11 @@ fn inferred(layer: &Conv2d, image: &Tensor<4>, after: &After<'_>) -> Option<Tens
 }
 
 impl Kernel<2> for Convolution {
+    fn multiply_adds(&self, [x, weight, ..]: [usize; 2]) -> Option<u64> {
+        let batch = x / (self.inputs * self.image[0] * self.image[1]);
+        let [rows, columns] = self.output_size();
+        Some((batch * rows * columns * weight) as u64)
+    }
     fn forward(&self, [x, weight]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (Convolution::forward(self, x, weight, &[]), Vec::new())
     }
@@ -189,6 +194,11 @@ impl Kernel<2> for Convolution {
 }
 
 impl Kernel<3> for Convolution {
+    fn multiply_adds(&self, [x, weight, ..]: [usize; 3]) -> Option<u64> {
+        let batch = x / (self.inputs * self.image[0] * self.image[1]);
+        let [rows, columns] = self.output_size();
+        Some((batch * rows * columns * weight) as u64)
+    }
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (Convolution::forward(self, x, weight, bias), Vec::new())
     }

@@ -177,6 +177,10 @@ impl Costed for ClipPool {
 }
 
 impl Kernel<2> for Convolution3d {
+    fn multiply_adds(&self, [x, weight, ..]: [usize; 2]) -> Option<u64> {
+        let batch = x / (self.inputs * self.clip.iter().product::<usize>());
+        Some((batch * self.output_size().iter().product::<usize>() * weight) as u64)
+    }
     fn forward(&self, [x, weight]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (Convolution3d::forward(self, x, weight, &[]), Vec::new())
     }
@@ -188,6 +192,10 @@ impl Kernel<2> for Convolution3d {
 }
 
 impl Kernel<3> for Convolution3d {
+    fn multiply_adds(&self, [x, weight, ..]: [usize; 3]) -> Option<u64> {
+        let batch = x / (self.inputs * self.clip.iter().product::<usize>());
+        Some((batch * self.output_size().iter().product::<usize>() * weight) as u64)
+    }
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (Convolution3d::forward(self, x, weight, bias), Vec::new())
     }

@@ -50,6 +50,10 @@ pub enum Error {
     #[error("{what}: {reason}")]
     Analysis { what: String, reason: String },
 
+    /// A forward pass that no plan can be made of.
+    #[error("no plan: {operation}: {reason}")]
+    Plan { operation: String, reason: String },
+
     /// A name was asked of a trace that recorded something else.
     #[error("nothing was recorded under `{name}`; recorded: {known}")]
     NotRecorded { name: String, known: String },
@@ -90,6 +94,10 @@ impl Error {
 
     pub(crate) fn analysis(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Analysis { what: what.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn plan(operation: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Plan { operation: operation.into(), reason: reason.into() }
     }
 
     pub(crate) fn file(path: &Path, reason: impl ToString) -> Self {

@@ -199,6 +199,9 @@ impl Kernel<3> for LayerNorm {
 }
 
 impl Kernel<2> for Linear {
+    fn multiply_adds(&self, [x, ..]: [usize; 2]) -> Option<u64> {
+        Some((x * self.outputs) as u64)
+    }
     fn forward(&self, [x, weight]: [&[f32]; 2]) -> (Vec<f32>, Vec<f32>) {
         (Linear::forward(self, x, weight, &[]), Vec::new())
     }
@@ -210,6 +213,9 @@ impl Kernel<2> for Linear {
 }
 
 impl Kernel<3> for Linear {
+    fn multiply_adds(&self, [x, ..]: [usize; 3]) -> Option<u64> {
+        Some((x * self.outputs) as u64)
+    }
     fn forward(&self, [x, weight, bias]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (Linear::forward(self, x, weight, bias), Vec::new())
     }
@@ -230,6 +236,11 @@ impl Kernel<1> for CrossEntropy {
 }
 
 impl Kernel<13> for Encoder {
+    fn multiply_adds(&self, [x, ..]: [usize; 13]) -> Option<u64> {
+        let Self { tokens, dim, inner, .. } = *self;
+        let maps = x * (4 * dim + 2 * inner);
+        Some((maps + 2 * x * tokens) as u64)
+    }
     fn forward(&self, [x, parameters @ ..]: [&[f32]; 13]) -> (Vec<f32>, Vec<f32>) {
         Encoder::forward(self, x, parameters)
     }

@@ -1,6 +1,9 @@
 //! The bridge between Burn and `regard-kernels`: a kernel on plain slices becomes one differentiable
-//! operation of the CPU device. Other devices run the operator's plain Burn path instead.
+//! operation of the CPU device, and one node of a captured graph ([`recorded`]). Other devices run the operator's plain
+//! Burn path instead.
 #![allow(clippy::match_wildcard_for_single_variants)] // which devices there are depends on cargo features
+
+pub(crate) mod recorded;
 
 use burn::backend::autodiff::{
     Autodiff,
@@ -21,7 +24,7 @@ use std::sync::Arc;
 pub(crate) type Tracked = FloatTensor<Autodiff<Flex>>;
 
 /// A differentiable function of `N` contiguous f32 arrays.
-pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
+pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + Sync + 'static {
     /// Whether the backward pass reads the output. If not, the output is not saved for it.
     const NEEDS_OUT: bool = false;
 
@@ -31,6 +34,11 @@ pub(crate) trait Kernel<const N: usize>: Clone + Debug + Send + 'static {
     /// The output alone, for inference.
     fn infer(&self, inputs: [&[f32]; N]) -> Vec<f32> {
         self.forward(inputs).0
+    }
+
+    /// Multiply-adds of its products for inputs of these lengths; none if they are not counted.
+    fn multiply_adds(&self, _lengths: [usize; N]) -> Option<u64> {
+        None
     }
 
     /// One gradient for each input.
@@ -46,17 +54,18 @@ pub(crate) struct Saved<'a> {
     pub needs_grad: &'a [bool],
 }
 
-/// Whether the kernels can take this tensor: f32 on the CPU device.
+/// Whether the kernels can take this tensor: f32 on the CPU device, or in a forward pass that is captured for it.
 pub(crate) fn runs_on<const D: usize>(tensor: &Tensor<D>) -> bool {
-    fn is_flex(kind: &DispatchTensorKind) -> bool {
+    fn takes(kind: &DispatchTensorKind) -> bool {
         match kind {
             DispatchTensorKind::Flex(_) => true,
-            DispatchTensorKind::Autodiff(inner) => is_flex(inner),
+            DispatchTensorKind::Autodiff(inner) => takes(inner),
+            DispatchTensorKind::Capture(_) => recorded::is_recording(),
             #[allow(unreachable_patterns)] // other devices are cargo features
             _ => false,
         }
     }
-    tensor.dtype() == DType::F32 && is_flex(&tensor.clone().into_dispatch().kind)
+    tensor.dtype() == DType::F32 && takes(&tensor.clone().into_dispatch().kind)
 }
 
 /// The values of a tensor for which [`runs_on`] holds, without a copy if they are contiguous.
@@ -88,6 +97,10 @@ pub(crate) fn apply<const N: usize, const D: usize>(
     inputs: [DispatchTensor; N],
     shape: [usize; D],
 ) -> Tensor<D> {
+    if inputs.iter().any(|input| matches!(input.kind, DispatchTensorKind::Capture(_))) {
+        let kind = recorded::record(kernel, inputs, shape.to_vec());
+        return Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled });
+    }
     let context = inputs.iter().fold(DispatchAutodiffContext::Disabled, |all, input| all.merge(input.autodiff));
     let kind = if context == DispatchAutodiffContext::Disabled {
         let inputs = inputs.map(|input| contiguous(untracked(input.kind)));

@@ -31,6 +31,7 @@ pub mod layers;
 pub mod models;
 mod nearest;
 pub mod pass;
+pub mod plan;
 pub mod prepared;
 pub mod random;
 mod recompute;

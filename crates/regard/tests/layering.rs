@@ -26,6 +26,7 @@ const STAGES: &[(&str, usize)] = &[
     ("layers", 3),
     ("models", 4),
     ("weights", 5),
+    ("plan", 5),
     ("prepared", 5),
     ("evaluate", 6),
     ("translate", 6),

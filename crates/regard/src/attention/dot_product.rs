@@ -140,9 +140,21 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &DotProduc
 #[derive(Clone, Debug)]
 struct Fused(Attention);
 
+impl Fused {
+    /// Multiply-adds of scores and sums; hidden keys count.
+    const fn pairs_of_widths(&self) -> u64 {
+        let Attention { batch, heads, queries, keys, width, value_width, .. } = self.0;
+        (batch * heads * queries * keys * (width + value_width)) as u64
+    }
+}
+
 /// On joint rows of query, key and value.
 impl Kernel<1> for Fused {
     const NEEDS_OUT: bool = true;
+
+    fn multiply_adds(&self, _: [usize; 1]) -> Option<u64> {
+        Some(self.pairs_of_widths())
+    }
 
     fn forward(&self, [qkv]: [&[f32]; 1]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward_rows(qkv)
@@ -155,6 +167,10 @@ impl Kernel<1> for Fused {
 impl Kernel<3> for Fused {
     const NEEDS_OUT: bool = true;
 
+    fn multiply_adds(&self, _: [usize; 3]) -> Option<u64> {
+        Some(self.pairs_of_widths())
+    }
+
     fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward(query, key, value, &[])
     }
@@ -166,6 +182,10 @@ impl Kernel<3> for Fused {
 
 impl Kernel<4> for Fused {
     const NEEDS_OUT: bool = true;
+
+    fn multiply_adds(&self, _: [usize; 4]) -> Option<u64> {
+        Some(self.pairs_of_widths())
+    }
 
     fn forward(&self, [query, key, value, bias]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
         self.0.forward(query, key, value, bias)

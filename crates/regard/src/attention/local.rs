@@ -87,7 +87,18 @@ fn fused(query: Tensor<4>, key: Tensor<4>, value: Tensor<4>, options: &Local) ->
 #[derive(Clone, Debug)]
 pub(super) struct Fused(pub(super) kernels::Local);
 
+impl Fused {
+    /// Multiply-adds of scores and sums; neighbours beyond the border count.
+    fn neighbours_of_widths(&self) -> u64 {
+        let kernels::Local { batch, heads, width, value_width, window, .. } = &self.0;
+        (batch * heads * window.pixels() * window.offsets() * (width + value_width)) as u64
+    }
+}
+
 impl Kernel<3> for Fused {
+    fn multiply_adds(&self, _: [usize; 3]) -> Option<u64> {
+        Some(self.neighbours_of_widths())
+    }
     fn forward(&self, [query, key, value]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (self.0.forward([query, key, value, &[], &[]]), Vec::new())
     }
@@ -98,6 +109,9 @@ impl Kernel<3> for Fused {
 }
 
 impl Kernel<5> for Fused {
+    fn multiply_adds(&self, _: [usize; 5]) -> Option<u64> {
+        Some(self.neighbours_of_widths())
+    }
     fn forward(&self, inputs: [&[f32]; 5]) -> (Vec<f32>, Vec<f32>) {
         (self.0.forward(inputs), Vec::new())
     }

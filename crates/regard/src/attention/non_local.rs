@@ -127,6 +127,9 @@ fn pair_relu(rows: Tensor<3>, columns: Tensor<3>, g: Tensor<3>) -> Tensor<3> {
 }
 
 impl Kernel<3> for PairRelu {
+    fn multiply_adds(&self, _: [usize; 3]) -> Option<u64> {
+        Some((self.batch * self.queries * self.keys * self.width) as u64)
+    }
     fn forward(&self, inputs: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
         (PairRelu::forward(self, inputs), Vec::new())
     }

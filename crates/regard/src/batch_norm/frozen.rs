@@ -90,11 +90,11 @@ impl Costed for FrozenBatchNorm {
 }
 
 #[derive(Clone, Debug)]
-struct Fused {
-    norm: kernels::BatchNorm,
-    weight: Vec<f32>,
-    bias: Vec<f32>,
-    moments: Moments,
+pub(super) struct Fused {
+    pub norm: kernels::BatchNorm,
+    pub weight: Vec<f32>,
+    pub bias: Vec<f32>,
+    pub moments: Moments,
 }
 
 impl Kernel<1> for Fused {
