@@ -99,7 +99,7 @@ pub fn note_unknown(answered: &Answered) -> Result<(), Failure> {
 
 /// The regions of the first picture with their numbers, from 1 on.
 pub fn labelled(answered: &Answered) -> Vec<LabelledBox> {
-    let boxes = answered.regions.first().map_or(&[][..], |own| own.boxes.as_slice());
+    let boxes = answered.regions.first().map_or(&[][..], Vec::as_slice);
     let one = |(number, corners): (usize, &[f32; 4])| LabelledBox {
         bounds: Bounds::from_corners(corners.map(f64::from)),
         label: (number + 1).to_string(),

@@ -87,7 +87,7 @@ pub fn run(args: &Args, device: &Device, out: &mut impl Write) -> Result<(), Fai
         writeln!(stderr(), "wrote {}", path.display())?;
     }
     if args.json {
-        let regions = answered.regions.iter().map(|own| own.boxes.clone()).collect();
+        let regions = answered.regions.clone();
         let Answered { answers, tokens, .. } = &answered;
         let picture = names[0].clone();
         return print_json(&Json { picture, question: &args.question, answers, tokens, regions }, out);

@@ -56,7 +56,8 @@ fn most_questions_about_scenes_are_answered_rightly() {
 fn regions_of_the_client_are_used_instead_of_those_that_are_found() {
     let server = server("");
     let (picture, question) = question(0);
-    let boxes: Vec<Value> = question.scene.boxes().into_iter().map(box_json).collect();
+    let corners = question.scene.boxes().into_iter();
+    let boxes: Vec<Value> = corners.map(|[x1, y1, x2, y2]| box_json([x1, y1, x2 - x1, y2 - y1])).collect();
     let body = json!({ "picture": picture, "question": question.text, "regions": boxes });
     let found = ask(&server, &body).ok().json();
     assert_eq!(found["regions"].as_array().unwrap().len(), boxes.len());

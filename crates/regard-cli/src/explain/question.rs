@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use regard::analyse::{Across, WordRegionAttention, WordRegionPlan};
-use regard::data::vision_language::{OnePicture, RegionFeatures};
+use regard::data::vision_language::OnePicture;
 use regard::data::{Bounds, Picture};
 use regard::report::figure::{ColourScale, Flow, HeatMap, Panel, Sheet};
 use regard::report::overlay::{fitted, heat, overlay_between};
@@ -142,7 +142,7 @@ fn region_names(answered: &Answered) -> Vec<String> {
     let of_picture = |(which, count): (usize, usize)| {
         (1..=count).map(move |number| if which == 0 { number.to_string() } else { format!("second {number}") })
     };
-    answered.regions.iter().map(RegionFeatures::len).enumerate().flat_map(of_picture).collect()
+    answered.regions.iter().map(Vec::len).enumerate().flat_map(of_picture).collect()
 }
 
 fn heat_map(title: &str, labels: [&str; 2], rows: &[String], columns: &[String], values: Vec<Vec<f64>>) -> HeatMap {
@@ -176,7 +176,7 @@ fn explained(found: &AnswerExplanation, regions: &[String]) -> Table {
 /// The first picture for each word, brighter where the word looks.
 fn on_picture(answered: &Answered, shares: &[Vec<f64>], small: &Picture) -> Sheet {
     let [rows, columns] = small.size();
-    let boxes = answered.regions.first().map_or(&[][..], |own| own.boxes.as_slice());
+    let boxes = answered.regions.first().map_or(&[][..], Vec::as_slice);
     let most = shares.iter().flatten().copied().fold(0.0, f64::max) as f32;
     let panel = |(token, row): (&String, &Vec<f64>)| {
         let mut values = vec![f32::NAN; rows * columns];
@@ -243,7 +243,7 @@ fn data(args: &Args, question: &str, model: &str, found: &AnswerExplanation) -> 
         json!({ "layer": layer.layer.trim_end_matches(".weights"), "direction": layer.direction, "heads": heads })
     };
     let corners = |[x1, y1, x2, y2]: &[f32; 4]| Bounds::from_corners([*x1, *y1, *x2, *y2].map(f64::from)).corners();
-    let regions = answered.regions.iter().map(|own| own.boxes.iter().map(corners).collect::<Vec<_>>());
+    let regions = answered.regions.iter().map(|own| own.iter().map(corners).collect::<Vec<_>>());
     json!({
         "picture": args.picture.display().to_string(),
         "model": model,

@@ -7,7 +7,7 @@ use regard::analyse::{Across, ExplainedWords};
 use regard::data::Bounds;
 use regard::data::text::Encoded;
 use regard::data::vision_language::RegionFeatures;
-use regard::tasks::vision_language::{CrossModal, LONGEST_BYTES, SaidAnswer};
+use regard::tasks::vision_language::{CrossModal, LONGEST_BYTES, SaidAnswer, VisionLanguageBundle};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -156,7 +156,7 @@ pub async fn ask(State(app): State<Arc<App>>, request: Request) -> Result<Respon
         // many numbers become text: not on a thread that serves connections
         app.compute(move || {
             let (bundle, text) = (model.bundle(), &text[0]);
-            let mut pictures = pictures_json(&sizes, &regions).into_iter();
+            let mut pictures = pictures_json(bundle, &sizes, &regions).into_iter();
             Ok(json_response(&AskResponse {
                 model: &name,
                 question: &question,
@@ -190,14 +190,14 @@ pub async fn matching(State(app): State<Arc<App>>, request: Request) -> Result<R
         let picture = decoded(&app, &model, picture, regions).await?;
         let size = picture.size();
         let request = AnswererRequest { texts: encoded, seen: Seen::Pictures(vec![picture]), wanted: Wanted::Matches };
-        let Found { rows, regions, .. } = slot.run(permit, model, request).await?;
+        let Found { rows, regions, .. } = slot.run(permit, Arc::clone(&model), request).await?;
         let shares: Vec<f32> = rows.into_iter().flatten().collect();
         let better = |a: &usize, b: &usize| shares[*a].total_cmp(&shares[*b]).then(b.cmp(a));
         let best = (0..shares.len()).max_by(better).ok_or(ApiError::Internal)?;
         let score = |(text, probability)| ScoreJson { text, probability };
         Ok(json_response(&MatchResponse {
             model: slot.name(),
-            picture: pictures_json(&[size], &regions).pop().ok_or(ApiError::Internal)?,
+            picture: pictures_json(model.bundle(), &[size], &regions).pop().ok_or(ApiError::Internal)?,
             scores: texts.into_iter().zip(shares).map(score).collect(),
             best,
             meaning: MEANING,
@@ -257,9 +257,9 @@ async fn decoded(
     app.decode(bytes, move |picture| own.picture(picture, &boxes, &budget)).await
 }
 
-fn pictures_json(sizes: &[[usize; 2]], regions: &[RegionFeatures]) -> Vec<PictureJson> {
+fn pictures_json(bundle: &VisionLanguageBundle, sizes: &[[usize; 2]], regions: &[RegionFeatures]) -> Vec<PictureJson> {
     let one = |(number, size): (usize, &[usize; 2])| {
-        let boxes = regions.get(number).map_or(&[][..], |own| own.boxes.as_slice());
+        let boxes = regions.get(number).map_or_else(Vec::new, |own| bundle.boxes(own));
         let bounds = boxes.iter().map(|corners| Bounds::from_corners(corners.map(f64::from)));
         PictureJson { size: *size, regions: bounds.map(|bounds| BoxJson::new(&bounds, *size)).collect() }
     };

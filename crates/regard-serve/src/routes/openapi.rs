@@ -324,7 +324,8 @@ fn schemas() -> Value {
             "tokens": { "type": "array", "items": string, "description": "the question as the model reads it" },
             "unknown": { "type": "array", "items": string, "description": "words that the model does not know" },
             "size": { "type": "array", "items": integer, "description": "rows and columns of the picture" },
-            "regions": regions,
+            "regions": { "type": "array", "items": regions["items"], "description":
+                "in the order in which the model sees them; a ViLBERT sees the whole picture first" },
             "second": object(json!({ "size": size, "regions": regions })),
             "attention": object(json!({
                 "layers": list(object(json!({

@@ -147,6 +147,12 @@ impl VisionLanguageConfig {
         matches!(self, Self::VisualBert(config) if matches!(config.answer, AnswerHead::Question { .. }))
     }
 
+    /// Whether it puts the whole picture before its regions.
+    #[must_use]
+    pub const fn sees_whole_picture_first(&self) -> bool {
+        matches!(self, Self::Vilbert(_))
+    }
+
     /// Whether it reads texts without a picture.
     #[must_use]
     pub const fn reads_text_alone(&self) -> bool {

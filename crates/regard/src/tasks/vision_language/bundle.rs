@@ -56,7 +56,8 @@ pub struct Answered {
     pub tokens: Vec<String>,
     /// Words of the question that the model does not know.
     pub unknown: Vec<String>,
-    pub regions: Vec<RegionFeatures>,
+    /// Of each picture the [boxes](VisionLanguageBundle::boxes) of its regions.
+    pub regions: Vec<Vec<[f32; 4]>>,
 }
 
 /// The files of a run folder, or of a model that comes along.
@@ -260,6 +261,7 @@ impl VisionLanguageBundle {
         let (shares, output) = self.run(&[(&text, regions.as_slice())], pass)?;
         let answers = self.likeliest(&shares[0], most);
         let (tokens, unknown) = (self.tokens(&text), self.unknown_words(question, &text));
+        let regions = regions.iter().map(|own| self.boxes(own)).collect();
         Ok((Answered { answers, tokens, unknown, regions }, output))
     }
 
@@ -452,6 +454,13 @@ impl VisionLanguageBundle {
             if found.is_empty() { Err(reason()) } else { Ok(found) }
         };
         pictures.iter().map(own).collect()
+    }
+
+    /// The boxes of regions in the order in which the model sees them: some families see the whole picture first.
+    #[must_use]
+    pub fn boxes(&self, regions: &RegionFeatures) -> Vec<[f32; 4]> {
+        let whole = self.config.sees_whole_picture_first().then_some([0.0, 0.0, 1.0, 1.0]);
+        whole.into_iter().chain(regions.boxes.iter().copied()).collect()
     }
 
     /// Whether regions can be given as boxes in a picture.

@@ -57,6 +57,7 @@ impl VisionLanguageBundle {
         let (shares, cross) = self.cross_modal((&text, regions.as_slice()))?;
         let (answers, tokens) = (self.likeliest(&shares, most), self.tokens(&text));
         let unknown = self.unknown_words(question, &text);
+        let regions = regions.iter().map(|own| self.boxes(own)).collect();
         Ok(AnswerExplanation { answered: Answered { answers, tokens, unknown, regions }, cross })
     }
 
@@ -122,7 +123,7 @@ mod tests {
     fn explained(bundle: &VisionLanguageBundle, index: usize) -> (AnswerExplanation, world::Question) {
         let question = world::question(0, Part::Test, index);
         let picture = question.scene.picture();
-        let bounds = |bounds: [f64; 4]| Bounds::from_coco(bounds, picture.size());
+        let bounds = |corners: [f64; 4]| Bounds::from_pixel_corners(corners, picture.size());
         let boxes = question.scene.boxes().into_iter().map(|own| GivenBox { bounds: bounds(own), class: None });
         let boxes: Vec<GivenBox> = boxes.collect();
         let shown = OnePicture { name: "scene", picture: &picture, boxes: &boxes };
@@ -138,7 +139,9 @@ mod tests {
             ("lxmert-nano", false, false),
         ] {
             let (found, question) = explained(&fresh(model), 3);
-            let (words, regions) = (found.answered.tokens.len(), question.scene.boxes().len());
+            let (words, regions) = (found.answered.tokens.len(), found.answered.regions[0].len());
+            let whole = usize::from(model == "vilbert-nano");
+            assert_eq!(regions, question.scene.boxes().len() + whole, "{model}");
             let cross = &found.cross;
             assert!(cross.checks().iter().all(Check::holds), "{model}: {:?}", cross.checks());
             assert_eq!((cross.relevance.is_some(), cross.plan.is_some()), (has_relevance, has_plan), "{model}");
