@@ -1,8 +1,8 @@
 //! Models made ready for inference: their weights packed once for this machine, their layers fused.
 //!
 //! Each family says in its own file what it can be packed into ([`Model::packed_form`]); everybody else calls
-//! [`PackedModel::forward`]. Models without such a form run by a [plan](crate::plan); other devices and whoever records
-//! anything take [`Model::forward`] as it is.
+//! [`PackedModel::forward`]. Models without such a form, other devices and whoever records anything take [`Model::forward`] as
+//! it is.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_kernels::residual::Residual;
@@ -13,15 +13,12 @@ use crate::device;
 use crate::layers::packed::{PackedForm, Pair, TransformerParts, both, linear, norm, numbers};
 use crate::layers::{EncoderBlock, LayerScale, Linear};
 use crate::models::{ImageTransformer, Model, ModelConfig};
-use crate::plan::Plans;
 use crate::{Error, Pass, weights};
 
 /// A model that only answers.
 pub struct PackedModel {
     model: Model,
     kernel: Option<Kernel>,
-    /// For models and pictures without such a kernel.
-    plans: Plans,
 }
 
 /// What computes a whole model.
@@ -42,7 +39,7 @@ impl PackedModel {
     #[must_use]
     pub fn new(model: Model) -> Self {
         let kernel = packed(&model, Precision::Float);
-        Self { model, kernel, plans: Plans::default() }
+        Self { model, kernel }
     }
 
     /// Rounds the linear maps of a transformer's blocks to eight bits, and what goes through them.
@@ -54,7 +51,7 @@ impl PackedModel {
             None => {
                 Err(Error::config("int8", "this model has no form in eight bits here: ViT, DeiT and DeiT-III have"))
             }
-            kernel => Ok(Self { model, kernel, plans: Plans::default() }),
+            kernel => Ok(Self { model, kernel }),
         }
     }
 
@@ -76,7 +73,7 @@ impl PackedModel {
             None => false,
         };
         let Some(kernel) = self.kernel.as_ref().filter(|_| fits) else {
-            return self.planned(images);
+            return self.model.forward(images, &mut Pass::silent());
         };
         let (device, data) = (images.device(), images.into_data());
         let data = data.as_slice().expect("the CPU's images are f32");
@@ -85,19 +82,6 @@ impl PackedModel {
             Kernel::Residual(kernel) => (kernel.forward(data, sides), kernel.classes()),
             Kernel::San(kernel) => (kernel.forward(data, sides), kernel.classes()),
         };
-        Tensor::from_data(TensorData::new(logits, [batch, classes]), &device)
-    }
-
-    /// By a plan where there is one, or layer by layer.
-    fn planned(&self, images: Tensor<4>) -> Tensor<2> {
-        let ([batch, channels, rows, columns], device) = (images.dims(), images.device());
-        let on_cpu = device == device::cpu() && batch > 0;
-        let Some(plan) = on_cpu.then(|| self.plans.get(&self.model, [channels, rows, columns])).flatten() else {
-            return self.model.forward(images, &mut Pass::silent());
-        };
-        let data = images.into_data();
-        let logits = plan.run_batch(data.as_slice().expect("the CPU's images are f32"));
-        let classes = logits.len() / batch;
         Tensor::from_data(TensorData::new(logits, [batch, classes]), &device)
     }
 }
@@ -427,14 +411,10 @@ mod tests {
     }
 
     #[test]
-    fn models_without_a_packed_form_answer_by_plans_for_pictures_of_any_size() {
+    fn models_without_a_packed_form_answer_themselves() {
         let model = preset("sasa-nano").unwrap().config.init(&device::cpu()).unwrap();
         let prepared = PackedModel::new(model.clone());
-        for [rows, columns] in [[32, 32], [48, 32], [32, 64], [32, 32]] {
-            let images = random([2, 3, rows, columns], 1);
-            let expected = model.forward(images.clone(), &mut Pass::silent());
-            let largest = expected.clone().abs().max().into_scalar::<f32>();
-            assert_close(&(prepared.forward(images) / largest), &(expected / largest), 1e-4);
-        }
+        let images = random([2, 3, 32, 32], 1);
+        assert_close(&prepared.forward(images.clone()), &model.forward(images, &mut Pass::silent()), 0.0);
     }
 }

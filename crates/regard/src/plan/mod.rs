@@ -13,7 +13,6 @@ mod count;
 mod execute;
 mod graph;
 mod interpret;
-mod kept;
 mod lower;
 mod operation;
 mod passes;
@@ -31,7 +30,6 @@ use std::time::Duration;
 use crate::models::Model;
 use crate::{Error, Pass};
 use graph::Graph;
-pub(crate) use kept::Plans;
 use run::Schedule;
 
 /// A forward pass for inputs of one shape.
