@@ -146,6 +146,9 @@ impl From<regard::Error> for Failure {
             regard::Error::Analysis { .. } => {
                 Self::input(error, "`regard analyse --help` says what each analysis needs")
             }
+            regard::Error::Plan { .. } => {
+                Self::input(error, "`regard models show MODEL` tells the parts of a model that has no plan")
+            }
             regard::Error::NotRecorded { .. } => Self::ours(error, "this is a bug, please report it"),
         }
     }

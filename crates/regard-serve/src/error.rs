@@ -75,6 +75,7 @@ impl From<regard::Error> for ApiError {
             }
             // do not reveal files and devices of the server
             Error::Device { .. }
+            | Error::Plan { .. }
             | Error::Weights { .. }
             | Error::File { .. }
             | Error::Fetch { .. }
