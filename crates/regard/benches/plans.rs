@@ -26,10 +26,8 @@ fn median(mut times: Vec<f64>) -> f64 {
 
 fn main() {
     let named: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
-    println!(
-        "{:<26}{:>7}{:>12}{:>12}{:>12}   {}",
-        "ms a picture", "batch", "forward", "packed", "plan", "plan, times as fast"
-    );
+    let [head, first, second, third, fourth] = ["ms a picture", "batch", "forward", "packed", "plan"];
+    println!("{head:<26}{first:>7}{second:>12}{third:>12}{fourth:>12}   plan, times as fast");
     for name in MODELS.iter().filter(|name| named.is_empty() || named.iter().any(|one| one == *name)) {
         let config = models::preset(name).expect("a preset").config;
         let model = config.init(&device::cpu()).expect("presets can be built");
