@@ -101,7 +101,7 @@ fn a_folder_of_mp4s_becomes_a_model_that_predicts_an_mp4() {
     let found: Vec<Value> = serde_json::from_str(&json).unwrap();
     let answers = found[0]["answers"].as_array().unwrap();
     assert!(
-        answers.iter().all(|one| ["baseline", "high"].contains(&one["class"].as_str().unwrap_or_default())),
+        answers.iter().all(|one| ["baseline", "high"].contains(&one["label"].as_str().unwrap_or_default())),
         "{json}"
     );
 }

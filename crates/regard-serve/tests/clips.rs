@@ -47,7 +47,8 @@ fn attention_is_that_of_the_class_token_or_of_the_patch_that_was_asked() {
     let file = encode_apng(&frames(), 10.0).unwrap();
     let class = server.post("/v1/clips/attention", &file).ok().json();
     let layers = class["layers"].as_array().unwrap();
-    assert_eq!((layers.len(), class["pictures"].as_array().unwrap().len()), (8, 8));
+    // attention in time and in space of three blocks
+    assert_eq!((layers.len(), class["pictures"].as_array().unwrap().len()), (2 * 3, 8));
     assert!(layers.iter().all(|layer| layer["query"].is_null() && layer["size"] == json!([8, 4, 4])));
     assert_eq!(class["rollout"]["size"], json!([8, 4, 4]));
     let patch = server.post("/v1/clips/attention?frame=2&x=0.9&y=0.3", &file).ok().json();

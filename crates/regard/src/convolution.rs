@@ -145,7 +145,9 @@ fn fused_padding(layer: &Conv2d) -> Option<usize> {
 /// Convolution and what follows it as one kernel; none where a gradient is recorded or the kernel does not support it.
 fn inferred(layer: &Conv2d, image: &Tensor<4>, after: &After<'_>) -> Option<Tensor<4>> {
     let (weight, stride, padding) = (layer.weight.val(), layer.stride[0], fused_padding(layer)?);
-    let records = |tensor: &Tensor<4>| tensor.device().is_autodiff() || !fused::runs_on(tensor);
+    // a captured pass records one node after the other: a plan joins them itself
+    let records =
+        |tensor: &Tensor<4>| tensor.device().is_autodiff() || !fused::runs_on(tensor) || fused::is_captured(tensor);
     if [Some(image), Some(&weight), after.add.as_ref()].into_iter().flatten().any(records) {
         return None;
     }

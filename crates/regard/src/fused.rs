@@ -68,7 +68,12 @@ pub(crate) fn runs_on<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32 && takes(&tensor.clone().into_dispatch().kind)
 }
 
-/// The values of a tensor for which [`runs_on`] holds, without a copy if they are contiguous.
+/// Whether a forward pass is captured with this tensor: it has a shape and no values.
+pub(crate) fn is_captured<const D: usize>(tensor: &Tensor<D>) -> bool {
+    matches!(tensor.clone().into_dispatch().kind, DispatchTensorKind::Capture(_))
+}
+
+/// The values of a tensor for which [`runs_on`] holds and that is not captured, without a copy if they are contiguous.
 pub(crate) struct FloatSlice(FlexTensor);
 
 impl FloatSlice {

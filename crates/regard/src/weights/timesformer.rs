@@ -11,6 +11,7 @@ use super::names::{fill_owned, not_finite, some_tensors};
 use super::{Checkpoint, Loaded, Tensors, Upstream, recognise, shapes, translate};
 use crate::attention::ClipGrid;
 use crate::attention::position::resample_nearest;
+use crate::layers::Start;
 use crate::models::timesformer::{Timesformer, TimesformerConfig};
 use crate::{Error, device};
 
@@ -63,7 +64,8 @@ pub fn start_timesformer(
     let resampled = resample_positions(&mut tensors, patches, |stored| Ok([[1, stored], [1, patches]]))?;
     resample_times(&mut tensors, config.frames);
 
-    let model = config.init(device)?;
+    // what is fresh joins trained layers, which see the clip as before only if it starts at zero
+    let model = TimesformerConfig { start: Start::Paper, ..config.clone() }.init(device)?;
     let wanted = shapes(&model);
     let fits = |name: &String| wanted.get(name) == tensors.get(name).map(|tensor| tensor.shape().to_vec()).as_ref();
     let is_new = !wanted.keys().chain(tensors.keys()).filter(|name| is_head(name)).all(fits);
