@@ -145,7 +145,7 @@ await page.waitForFunction(() => document.querySelector("#ask .question").value.
 await page.waitForFunction(() => document.querySelector("#ask .word") && document.querySelectorAll("#ask .box").length >= 2);
 const sharesOf = (nodes) => page.locator(nodes).evaluateAll((nodes) => nodes.map((node) => Number(node.style.getPropertyValue("--share"))));
 const askCaption = (words) => page.waitForFunction((words) => document.querySelector("#ask .stage + .hint").textContent.includes(words), words);
-await askCaption("darker mattered more for");
+await askCaption("darker words mattered more for");
 assert.ok((await sharesOf("#ask .word")).some((share) => share > 0), "at rest words show what mattered");
 await screen("ask");
 const regions = await page.locator("#ask .box").count();
